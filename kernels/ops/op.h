@@ -1,0 +1,32 @@
+// The list of ops. Tables are explicit arrays indexed by it. To add an op see
+// kernels/README.md.
+#pragma once
+
+#include <cstdint>
+
+namespace ebb {
+
+enum class Op : uint8_t {
+  kEmbedding,
+  kPositionEmbedding,
+  kLayerNorm,
+  kLinear,
+  kAttentionScores,
+  kCausalSoftmax,
+  kAttentionContext,
+  kAttention,
+  kGelu,
+  kDropout,
+  kAdd,
+  kCrossEntropy,
+  kSum,
+  kFillZero,
+  kSquaredNorm,
+  kClipScale,
+  kAdamw,
+  kNumOps,
+};
+
+constexpr int kNumOps = static_cast<int>(Op::kNumOps);
+
+}  // namespace ebb

@@ -1,0 +1,73 @@
+// What we decided: for every value that backward reads, in every layer, whether
+// it is kept or computed again. Also what the decisions cost, for people.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "worker/model/job_spec.h"
+#include "worker/program/memory_class.h"
+
+namespace ebb {
+
+enum class ActivationDecision : uint8_t { kKeep, kRecompute };
+
+const char* ActivationDecisionName(
+    ActivationDecision decision);  // keep, recompute
+
+// Decision on one value in layers first_layer..last_layer (both included; -1
+// and -1 for a value outside the layers).
+struct Decision {
+  std::string value;  // template name: "L*.mlp_act.y"
+  int first_layer = -1;
+  int last_layer = -1;
+  ActivationDecision decision = ActivationDecision::kKeep;
+  int64_t bytes = 0;   // of the value over the whole range
+  double seconds = 0;  // added to a step
+  double flops = 0;    // added to a step
+  std::string reason;
+};
+
+struct RankPlan {
+  int rank = 0;
+  MemoryBytes memory;  // at the moment of the peak
+  int64_t peak_bytes = 0;
+  int64_t state_arena_bytes = 0;
+  int64_t step_arena_bytes = 0;
+  int64_t saved_bytes = 0;  // largest sum of kSaved at any instruction
+};
+
+struct PlanCandidate {
+  std::string policy;
+  int64_t peak_bytes = 0;
+  int64_t saved_bytes = 0;
+  double step_seconds = 0;
+  double model_flops = 0;
+  double recompute_flops = 0;
+  bool fits = false;
+};
+
+struct Plan {
+  // Values that no decision names are kept.
+  std::vector<Decision> decisions;
+  uint64_t graph_fingerprint = 0;
+
+  // All below is what people and the budget check read; lowering does not.
+  Policy policy = Policy::kNone;
+  int group = 0;
+  bool fits = true;
+  int64_t budget_bytes = 0;
+  double step_seconds = 0;
+  double bound_seconds = 0;
+  double model_flops = 0;      // of one step
+  double recompute_flops = 0;  // of one step
+  std::vector<RankPlan> ranks;
+  std::vector<PlanCandidate> pareto;
+  std::vector<std::string> notes;
+  Backend backend;
+};
+
+}  // namespace ebb

@@ -1,0 +1,155 @@
+// The ordered work of one rank, with every byte placed: what the executor runs,
+// what Dump() prints and what memory and FLOPs are counted from. Plain data.
+//
+// A program is a list of blocks. A block is a flat list of instructions that
+// runs `count` times; its loop variable i (a group of layers, or a chunk of the
+// head) enters addresses only as base + i * stride. The blocks between
+// begin_microbatch and end_microbatch run once a microbatch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/op_call.h"
+#include "kernels/ops/op.h"
+#include "kernels/tensor.h"
+#include "worker/program/memory_class.h"
+
+namespace ebb {
+
+enum class Arena : uint8_t {
+  kState,  // parameters, optimizer: outlives steps, policy-independent
+  kStep,   // all else on the device
+};
+
+enum class Phase : uint8_t { kForward, kRecompute, kBackward, kUpdate };
+
+const char* PhaseName(Phase phase);  // forward, recompute, backward, update
+
+// Byte offset in an arena at iteration i of the block: base + i * stride.
+struct Address {
+  Arena arena = Arena::kStep;
+  int64_t base = 0;
+  int64_t stride = 0;
+  int64_t At(int64_t iteration) const { return base + iteration * stride; }
+  bool operator==(const Address&) const = default;
+};
+
+// One storage as one block sees it.
+struct Buffer {
+  std::string name;  // value name, with ".grad" for gradients: "L*.mlp_fc.y"
+  int layer_offset =
+      0;  // the name's layer is Instruction::LayerOf(i) of this offset
+  int64_t bytes = 0;  // AlignUp of the value's bytes
+  MemoryClass memory_class = MemoryClass::kLive;
+  Address address;
+};
+
+// A slot (or the gradient of a slot) of an instruction's op, bound to a buffer
+// or to a view of it.
+struct Operand {
+  int8_t slot = 0;
+  bool gradient = false;
+  bool written = false;
+  int32_t buffer = 0;       // index in Block::buffers
+  TensorType type;          // of the view
+  int64_t byte_offset = 0;  // of the view within the buffer
+  int64_t row_stride = 0;   // elements
+};
+
+enum class InstructionKind : uint8_t {
+  kCompute,
+  kLoadBatch,  // fills tokens and targets (operands 0 and 1) of the microbatch
+  kDrop,       // frees a value that is computed again later; no work
+};
+
+struct Instruction {
+  InstructionKind kind = InstructionKind::kCompute;
+  Phase phase = Phase::kForward;
+  std::string name;  // node: "L*.mlp_fc"
+  Op op = Op::kNumOps;
+  OpAttrs attrs;
+  int layer_offset = 0;    // layer = block.LayerOf(i, layer_offset)
+  std::string value_name;  // template whose ValueKey(value_name, layer) keys
+                           // the op's random draws; empty: draws nothing
+  int64_t row_offset = 0;  // OpCall::row_offset = row_offset
+  int64_t row_offset_stride = 0;  //   + i * row_offset_stride
+  std::vector<Operand> operands;
+  int32_t workspace = -1;  // buffer, in `allocates` and `frees` too; -1: none
+
+  // Buffers that come to life before the instruction runs, and that die after
+  // it. An in-place result takes over its operand's storage: the pair is in
+  // `replaces` (old, new) and the old one ends as the new one begins.
+  std::vector<int32_t> allocates;
+  std::vector<int32_t> frees;
+  struct Replace {
+    int32_t old_buffer;
+    int32_t new_buffer;
+  };
+  std::vector<Replace> replaces;
+
+  double flops = 0;            // of one execution
+  double recompute_flops = 0;  // of these: phase recompute, or computed twice
+                               // inside the op's backward
+  std::string note;            // for the dump: "recomputed at backward_layer:4"
+};
+
+struct Block {
+  std::string name;         // "forward_layer"
+  int count = 1;            // iterations
+  bool descending = false;  // i runs from count - 1 to 0
+  // Layers of the block: iteration i covers first_layer + i * period ..
+  // + period - 1. period 0: the block has no layers.
+  int first_layer = 0;
+  int period = 0;
+  bool chunks = false;  // i is a chunk of the head
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+
+  int LayerOf(int64_t iteration, int layer_offset) const {
+    return period == 0 ? layer_offset
+                       : static_cast<int>(first_layer + iteration * period +
+                                          layer_offset);
+  }
+};
+
+// A parameter and what belongs to it, for initialisation, checkpoints and
+// tests. One entry a template; layer l lies l * stride further.
+struct ParameterLayout {
+  std::string name;  // "L*.mlp_fc.weight"
+  TensorType type;
+  int num_layers = 0;  // 0: outside the layers, one instance
+  Address parameter, first_moment, second_moment;  // state arena
+  Address gradient;                                // step arena
+};
+
+// What a step uses and does, derived from the instructions (worker/program/
+// account.h) when the program is made.
+struct ProgramAccount {
+  MemoryBytes memory;             // at the moment of the peak, without kRuntime
+  int64_t peak_bytes = 0;         // their sum: state and step arena
+  int64_t largest_use_bytes = 0;  // largest sum in use in the step arena
+  int64_t saved_bytes = 0;        // largest sum of kSaved
+  double model_flops = 0;         // of one step, all microbatches
+  double recompute_flops = 0;
+  int64_t num_recompute = 0;  // recompute instructions of one microbatch
+};
+
+struct Program {
+  int64_t state_bytes = 0;
+  int64_t step_bytes = 0;
+  int num_microbatches = 1;
+  int64_t micro_batch = 0;  // sequences
+  int64_t seq_len = 0;
+  std::vector<Block> blocks;
+  int begin_microbatch = 0;  // blocks [begin, end) run once a microbatch
+  int end_microbatch = 0;
+  std::vector<ParameterLayout> parameters;
+  Address loss_total;     // f64: sum of token losses over the microbatches
+  Address gradient_norm;  // f64
+  Address clip_scale;     // f64
+  ProgramAccount account;
+};
+
+}  // namespace ebb

@@ -1,0 +1,45 @@
+// What happened in one step on one rank. Plain data; proto/convert makes the
+// message.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/program/memory_class.h"
+
+namespace ebb {
+
+struct PhaseSeconds {
+  double forward = 0;
+  double recompute = 0;
+  double backward = 0;
+  double optimizer = 0;
+  double data_wait = 0;
+  double checkpoint = 0;
+};
+
+struct StepReport {
+  int64_t step = 0;
+  double loss = 0;  // mean over the tokens of the global batch, nats
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  int64_t tokens = 0;
+  double duration_seconds = 0;
+  double model_flops = 0;  // summed over instructions really executed
+  double recompute_flops = 0;
+  bool skipped = false;        // gradient norm not finite: nothing updated
+  MemoryBytes memory;          // counted at the moment of the peak
+  int64_t saved_bytes = 0;     // largest sum of kSaved
+  int64_t resident_bytes = 0;  // anonymous + shared of the process
+  PhaseSeconds phases;
+};
+
+struct EvalResult {
+  int64_t step = 0;
+  double loss = 0;
+  int64_t tokens = 0;
+  double duration_seconds = 0;
+};
+
+}  // namespace ebb
