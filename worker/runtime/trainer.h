@@ -1,0 +1,115 @@
+// The training loop of one rank: programs, arenas, steps, evaluations,
+// checkpoints. Knows neither protobuf nor sockets; what happens goes out
+// through TrainerObserver, and orders come in through it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/device.h"
+#include "worker/model/job_spec.h"
+#include "worker/program/plan.h"
+#include "worker/program/step_report.h"
+#include "worker/runtime/batch_source.h"
+
+namespace ebb {
+
+// Consecutive skipped steps (loss or gradient norm not finite) after which the
+// job fails. A training run that recovers does so within a handful; the weights
+// do not change meanwhile, so waiting longer only hides the fault.
+constexpr int kMostSkippedSteps = 20;
+
+struct CheckpointResult {
+  int64_t step = 0;
+  std::string directory;  // empty if saving failed
+  int64_t bytes = 0;
+  double duration_seconds = 0;
+  absl::Status status;  // a failed save does not end the job
+};
+
+enum class TrainerOrder : uint8_t {
+  kNone,
+  kCancel,      // stop at this step boundary and finish as CANCELLED
+  kCheckpoint,  // save at this step boundary
+};
+
+// All calls come from the thread that calls Trainer::Run.
+class TrainerObserver {
+ public:
+  virtual ~TrainerObserver() = default;
+
+  // Arenas are populated and the next thing is a step. `differences`: where the
+  // plan's bytes and the program's disagree, one line each; empty when they
+  // agree.
+  virtual void OnStarted(int64_t state_bytes, int64_t step_bytes,
+                         const std::vector<std::string>& differences) = 0;
+  virtual void OnStep(const StepReport& report) = 0;
+  virtual void OnEval(const EvalResult& result) = 0;
+  virtual void OnCheckpoint(const CheckpointResult& result) = 0;
+  // One line for the job's log.
+  virtual void OnLog(absl::string_view line) = 0;
+  // Polled before every step and after the last one until it says kNone. Must
+  // return at once.
+  virtual TrainerOrder NextOrder() = 0;
+};
+
+struct TrainerSetup {
+  JobSpec spec;
+  Plan plan;
+  std::unique_ptr<Device> device;
+  // Positions 0, 1, 2, ... are the sequences of the job's training order.
+  BatchSource* train = nullptr;
+  // Evaluation data in its own order, of spec.eval.seq_len tokens a sequence;
+  // null if spec.eval.every is 0.
+  BatchSource* validation = nullptr;
+  int64_t validation_sequences = 0;
+  // Directory under which step-N directories are written.
+  std::string checkpoint_directory;
+  // Checkpoint to continue from: weights, moments, step and data position.
+  // Empty: start at step 0, with the weights of spec.checkpoint.init_from if
+  // that is set.
+  std::string resume_from;
+  bool poison = false;  // values that a program drops become NaN
+};
+
+struct TrainerFinish {
+  absl::Status status;  // CANCELLED after an order
+  int64_t last_step = 0;
+  uint64_t weights_hash = 0;
+};
+
+// Single-threaded: create, run and destroy on one thread. `train`, `validation`
+// and the observer must outlive it.
+class Trainer {
+ public:
+  // Builds graphs and programs, checks the plan against them, takes and
+  // populates the arenas, and fills the weights. Errors: FAILED_PRECONDITION
+  // for a plan of another graph or evaluation without data, UNIMPLEMENTED for
+  // missing kernels (all of them), RESOURCE_EXHAUSTED if the arenas do not fit,
+  // those of reading a checkpoint.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(TrainerSetup setup);
+  ~Trainer();
+
+  // Trains to the last step of the spec, an order to cancel, or an error.
+  // Called once.
+  TrainerFinish Run(TrainerObserver& observer);
+
+  // Where the plan's bytes and those of the program differ, one line each.
+  const std::vector<std::string>& plan_differences() const;
+
+  // 64-bit hash of all parameters in order of their names.
+  uint64_t WeightsHash();
+
+ private:
+  struct State;
+  explicit Trainer(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ebb
