@@ -1,0 +1,178 @@
+// Native checkpoints: a job's state on disk, written so that a crash at any
+// moment leaves every complete checkpoint complete.
+//
+// PARENT/step-N/
+//   manifest.json   what is where: one JSON object, see below
+//   rank-R.bin      raw little-endian tensors of rank R, each at a multiple of
+//                   64 bytes and padded with zeros to one
+//
+// manifest.json
+//   format "ebb-checkpoint", version 1, step, attempt, seed,
+//   sequences (of the training order consumed: the data position),
+//   graph_fingerprint, spec (the job's effective spec, as text),
+//   files   [{name, bytes}]
+//   tensors [{name, role: parameter | first_moment | second_moment, dtype,
+//             shape, file, offset, bytes, crc32c}]
+//   crc32c  of the object without this member, printed without spaces and with
+//           its keys sorted
+// A tensor's crc32c covers its bytes and its padding, so that every byte of a
+// checkpoint is under a checksum. 64-bit fingerprints and checksums are
+// hexadecimal text.
+//
+// Writing: PARENT/.step-N.partial-XXXXXXXX/ is filled, its files and then
+// itself synced, renamed to step-N, and PARENT synced. A directory with its
+// final name is therefore complete; one without a valid manifest is not a
+// checkpoint. A step-N that exists is swapped in one operation where the file
+// system can do that; elsewhere it waits as .step-N.replaced-XXXXXXXX, where
+// FindNewestComplete finds it, until the new one has its name. Partial
+// directories are never read; PruneCheckpoints removes them.
+//
+// Nothing in a manifest is believed: sizes, offsets, names and shapes are
+// checked against each other and against the files before anything is read.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/tensor.h"
+#include "worker/checkpoint/file_system.h"
+
+namespace ebb {
+
+enum class CheckpointRole : uint8_t {
+  kParameter,
+  kFirstMoment,
+  kSecondMoment,
+};
+
+// "parameter", "first_moment", "second_moment".
+const char* CheckpointRoleName(CheckpointRole role);
+
+// One tensor to write. Name and role together are unique.
+struct CheckpointTensor {
+  std::string name;  // the value's instance name: "L3.mlp_fc.weight"
+  CheckpointRole role = CheckpointRole::kParameter;
+  TensorType type;
+  const void* data = nullptr;  // host memory, dense
+};
+
+struct CheckpointMeta {
+  int64_t step = 0;  // last finished update
+  int attempt = 0;
+  uint64_t seed = 0;
+  int64_t sequences = 0;  // of the training order, consumed
+  uint64_t graph_fingerprint = 0;
+  std::string spec;  // effective, as text; UTF-8
+};
+
+// "step-N".
+std::string CheckpointName(int64_t step);
+
+// Writes PARENT/step-N (PARENT is made if it is missing) and returns the bytes
+// written. Synchronous: when it returns OK the checkpoint survives a crash of
+// the machine. On failure nothing of it is left and older ones are as they
+// were.
+// Errors: RESOURCE_EXHAUSTED if the disk or quota is full, UNAVAILABLE for
+// other I/O errors, both with operation and path; INVALID_ARGUMENT for two
+// tensors of one name and role, or text that is not UTF-8.
+absl::StatusOr<int64_t> WriteCheckpoint(
+    absl::string_view parent, const CheckpointMeta& meta,
+    absl::Span<const CheckpointTensor> tensors,
+    FileSystem& files = PosixFileSystem());
+
+// A complete checkpoint, opened for reading. Const after Open; reading is safe
+// from any thread.
+class CheckpointReader {
+ public:
+  struct Entry {
+    std::string name;
+    CheckpointRole role = CheckpointRole::kParameter;
+    TensorType type;
+    std::string file;
+    int64_t offset = 0;
+    uint32_t crc = 0;
+  };
+
+  // Reads and checks the manifest, and that all files are there with their
+  // sizes; reads no tensor.
+  // Errors: NOT_FOUND without directory or manifest, DATA_LOSS for a damaged
+  // manifest or a missing or cut file, FAILED_PRECONDITION for another format
+  // version, UNAVAILABLE for I/O errors.
+  static absl::StatusOr<CheckpointReader> Open(absl::string_view directory);
+
+  const std::string& directory() const { return directory_; }
+  const CheckpointMeta& meta() const { return meta_; }
+  // Sorted by role, then name.
+  const std::vector<Entry>& entries() const { return entries_; }
+  // Null if there is none.
+  const Entry* Find(absl::string_view name, CheckpointRole role) const;
+
+  // Reads one tensor into host memory of type.bytes() bytes.
+  // Errors: NOT_FOUND for an unknown name, FAILED_PRECONDITION for another
+  // type, DATA_LOSS for a wrong checksum or a short file (`out` then holds
+  // garbage), UNAVAILABLE for I/O errors; all name file and tensor.
+  absl::Status Read(absl::string_view name, CheckpointRole role,
+                    const TensorType& type, void* out) const;
+
+ private:
+  std::string directory_;
+  CheckpointMeta meta_;
+  std::vector<Entry> entries_;
+};
+
+// A tensor that a model wants to read.
+struct WantedWeight {
+  std::string name;
+  TensorType type;
+  void* out = nullptr;  // host memory; not touched by MatchWeights
+};
+
+// Parameters of a checkpoint against those of a model.
+struct WeightsMatch {
+  std::vector<std::string> missing;     // "L3.mlp_fc.weight fp32 [64, 256]"
+  std::vector<std::string> mismatched;  // "... : want fp32 [64], have fp32 [8]"
+  std::vector<std::string> unused;      // in the checkpoint alone
+  // OK, or INVALID_ARGUMENT that lists everything missing and mismatched.
+  absl::Status ToStatus(absl::string_view directory) const;
+};
+
+WeightsMatch MatchWeights(const CheckpointReader& reader,
+                          absl::Span<const WantedWeight> wanted);
+
+// Reads the weights of a checkpoint (`checkpoint.init_from`): parameters alone,
+// no moments, no position.
+// Errors: those of CheckpointReader::Open (NOT_FOUND says which step-N lies
+// below a directory that holds checkpoints), of MatchWeights, and of Read.
+// Returns the names in the checkpoint that the model does not have.
+absl::StatusOr<std::vector<std::string>> ReadWeights(
+    absl::string_view directory, absl::Span<const WantedWeight> wanted);
+
+struct FoundCheckpoint {
+  std::string directory;
+  int64_t step = 0;
+  // Newer ones that were passed over, with the reason.
+  std::vector<std::string> skipped;
+};
+
+// Finds the newest checkpoint below `parent` that CheckpointReader::Open
+// accepts, of a step below `before_step` (to fall back by one: the step of the
+// one that failed to read).
+// Errors: NOT_FOUND, listing those passed over; UNAVAILABLE if `parent` cannot
+// be read.
+absl::StatusOr<FoundCheckpoint> FindNewestComplete(
+    absl::string_view parent,
+    int64_t before_step = std::numeric_limits<int64_t>::max());
+
+// Removes partial directories and every step-N older than the `keep` (at least
+// 1) newest complete checkpoints. Returns the names removed.
+// Errors: UNAVAILABLE, with path; what could be removed is removed.
+absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
+    absl::string_view parent, int keep, FileSystem& files = PosixFileSystem());
+
+}  // namespace ebb
