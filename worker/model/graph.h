@@ -61,6 +61,8 @@ struct Node {
   Op op;
   OpAttrs attrs;
   std::vector<ValueRef> slots;  // by the op's slot enum
+  std::string random_name;      // what keys the op's draws (ValueKey); empty:
+                                // it draws nothing
 };
 
 struct Graph {

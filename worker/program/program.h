@@ -52,10 +52,13 @@ struct Operand {
   int8_t slot = 0;
   bool gradient = false;
   bool written = false;
-  int32_t buffer = 0;       // index in Block::buffers
-  TensorType type;          // of the view
-  int64_t byte_offset = 0;  // of the view within the buffer
-  int64_t row_stride = 0;   // elements
+  int32_t buffer = 0;  // index in Block::buffers
+  TensorType type;     // of the view
+  // Of the view within the buffer at iteration i of the block:
+  // byte_offset + i * byte_offset_stride (chunks of the head).
+  int64_t byte_offset = 0;
+  int64_t byte_offset_stride = 0;
+  int64_t row_stride = 0;  // elements
 };
 
 enum class InstructionKind : uint8_t {
@@ -80,7 +83,9 @@ struct Instruction {
 
   // Buffers that come to life before the instruction runs, and that die after
   // it. An in-place result takes over its operand's storage: the pair is in
-  // `replaces` (old, new) and the old one ends as the new one begins.
+  // `replaces` (old, new) and the old one ends as the new one begins. A storage
+  // is the same in two blocks if its address is; what is alive at the end of a
+  // step (totals, the norm) ends with it.
   std::vector<int32_t> allocates;
   std::vector<int32_t> frees;
   struct Replace {
