@@ -29,6 +29,10 @@ template <typename... Slot>
 constexpr uint32_t Reads(Slot... slots) {
   return ((uint32_t{1} << slots) | ...);
 }
+// Whether `slot` is in the set.
+constexpr bool HasSlot(uint32_t set, int slot) {
+  return (set >> slot & 1) != 0;
+}
 
 struct SlotDef {
   const char* name;

@@ -1,0 +1,18 @@
+// The built-in backend of plans and golden files.
+#include "kernels/backend.h"
+
+namespace ebb {
+
+Backend BuiltInCpuBackend() {
+  return {
+      .kind = "cpu",
+      .device_model = "built-in",
+      .instruction_set = "avx512_core",
+      .threads = 2,
+      .libraries = "onednn 2.6.3 highway 1.0.3",
+      .runtime_bytes = int64_t{16} << 20,
+      .built_in = true,
+  };
+}
+
+}  // namespace ebb

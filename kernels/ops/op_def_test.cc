@@ -1,0 +1,309 @@
+// Properties that every description has, FLOPs of known shapes, and errors that
+// name the slot.
+#include "kernels/ops/op_def.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/ops/adamw.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/attention_context.h"
+#include "kernels/ops/attention_scores.h"
+#include "kernels/ops/causal_softmax.h"
+#include "kernels/ops/cross_entropy.h"
+#include "kernels/ops/dropout.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/gelu.h"
+#include "kernels/ops/layer_norm.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/position_embedding.h"
+
+namespace ebb {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<const OpDef*> AllOps() {
+  std::vector<const OpDef*> ops;
+  for (int op = 0; op < kNumOps; ++op) {
+    ops.push_back(&GetOpDef(static_cast<Op>(op)));
+  }
+  return ops;
+}
+
+bool HasGradient(const SlotDef& slot) {
+  return slot.role == Role::kInput || slot.role == Role::kParam;
+}
+
+TEST(OpDef, TableIsInTheOrderOfTheEnum) {
+  for (int op = 0; op < kNumOps; ++op) {
+    EXPECT_EQ(static_cast<int>(GetOpDef(static_cast<Op>(op)).op), op);
+  }
+}
+
+TEST(OpDef, NamesAreUniqueWords) {
+  std::set<std::string> names;
+  for (const OpDef* op : AllOps()) {
+    EXPECT_TRUE(names.insert(op->name).second) << op->name;
+    std::set<std::string> slots;
+    for (const SlotDef& slot : op->slots) {
+      EXPECT_TRUE(slots.insert(slot.name).second) << op->name << slot.name;
+      EXPECT_EQ(std::string(slot.name).find_first_not_of(
+                    "abcdefghijklmnopqrstuvwxyz"),
+                std::string::npos)
+          << slot.name;
+    }
+  }
+}
+
+TEST(OpDef, HasItsFunctions) {
+  for (const OpDef* op : AllOps()) {
+    EXPECT_NE(op->infer, nullptr) << op->name;
+    EXPECT_NE(op->forward_flops, nullptr) << op->name;
+    EXPECT_NE(op->backward_flops, nullptr) << op->name;
+    EXPECT_EQ(op->is_product, op->product_flops != nullptr) << op->name;
+    EXPECT_LE(op->num_slots(), 32) << op->name;
+  }
+}
+
+TEST(OpDef, GradientsBelongToInputsAndParams) {
+  for (const OpDef* op : AllOps()) {
+    for (const SlotDef& slot : op->slots) {
+      EXPECT_EQ(slot.grad_reads >> op->num_slots(), 0u)
+          << op->name << "." << slot.name;
+      if (!HasGradient(slot)) {
+        EXPECT_EQ(slot.grad_reads, 0u) << op->name << "." << slot.name;
+      }
+      if (slot.grad_passes_through) {
+        EXPECT_EQ(slot.role, Role::kInput) << op->name << "." << slot.name;
+        EXPECT_EQ(slot.grad_reads, 0u) << op->name << "." << slot.name;
+      }
+    }
+  }
+}
+
+TEST(OpDef, OverwritesNameWhatTheKernelWritesAndReads) {
+  for (const OpDef* op : AllOps()) {
+    for (const Overwrite& overwrite : op->may_overwrite) {
+      const SlotDef& written = op->slots[overwrite.written];
+      const SlotDef& read = op->slots[overwrite.read];
+      if (!overwrite.backward) {
+        EXPECT_EQ(written.role, Role::kOutput) << op->name;
+        EXPECT_EQ(read.role, Role::kInput) << op->name;
+        EXPECT_FALSE(overwrite.read_gradient) << op->name;
+        continue;
+      }
+      EXPECT_EQ(written.role, Role::kInput) << op->name;
+      if (overwrite.read_gradient) {
+        EXPECT_EQ(read.role, Role::kOutput) << op->name;
+      } else {
+        EXPECT_TRUE(HasSlot(written.grad_reads, overwrite.read)) << op->name;
+      }
+    }
+  }
+}
+
+TEST(OpDef, ReadsArePerGradient) {
+  const OpDef& linear = GetOpDef(Op::kLinear);
+  EXPECT_EQ(linear.slots[linear::kX].grad_reads, Reads(linear::kWeight));
+  EXPECT_EQ(linear.slots[linear::kWeight].grad_reads, Reads(linear::kX));
+  EXPECT_EQ(linear.slots[linear::kBias].grad_reads, Reads());
+  const OpDef& norm = GetOpDef(Op::kLayerNorm);
+  EXPECT_EQ(norm.slots[layer_norm::kGain].grad_reads,
+            Reads(layer_norm::kX, layer_norm::kMean, layer_norm::kRstd));
+}
+
+// Infers and returns the types of an op.
+std::vector<TensorType> Infer(Op op, const OpAttrs& attrs,
+                              std::vector<TensorType> types) {
+  types.resize(GetOpDef(op).num_slots());
+  EXPECT_EQ(GetOpDef(op).infer(attrs, types), absl::OkStatus());
+  return types;
+}
+
+TEST(OpDef, LinearCountsTwoFlopsPerMultiplyAdd) {
+  const OpDef& op = GetOpDef(Op::kLinear);
+  const std::vector<TensorType> types =
+      Infer(Op::kLinear, {},
+            {{DType::kF32, 6, 5}, {DType::kF32, 7, 5}, {DType::kF32, 7}});
+  EXPECT_EQ(types[linear::kY], TensorType(DType::kF32, 6, 7));
+  EXPECT_EQ(op.product_flops({}, types, 0), 2 * 6 * 5 * 7);
+  EXPECT_EQ(op.forward_flops({}, types), 2 * 6 * 5 * 7 + 6 * 7);
+  EXPECT_EQ(op.backward_flops({}, types, Reads(linear::kX)), 2 * 6 * 5 * 7);
+  EXPECT_EQ(op.backward_flops(
+                {}, types, Reads(linear::kX, linear::kWeight, linear::kBias)),
+            2 * 2 * 6 * 5 * 7 + 6 * 7);
+  EXPECT_EQ(op.backward_flops({}, types, Reads(linear::kBias)), 6 * 7);
+  EXPECT_EQ(op.product_flops({}, types, Reads(linear::kBias)), 0);
+}
+
+TEST(OpDef, FusedAttentionCountsWhatTheUnfusedOpsCount) {
+  // B 2, T 8, H 4, K 2, W 3.
+  const OpAttrs attrs = {
+      .num_heads = 4, .num_kv_heads = 2, .seq_len = 8, .dropout = 0.1f};
+  const TensorType q(DType::kF32, 16, 12), kv(DType::kF32, 16, 6);
+  const std::vector<TensorType> fused =
+      Infer(Op::kAttention, attrs, {q, kv, kv});
+  const std::vector<TensorType> scores =
+      Infer(Op::kAttentionScores, attrs, {q, kv});
+  const std::vector<TensorType> softmax =
+      Infer(Op::kCausalSoftmax, attrs, {scores[attention_scores::kScores]});
+  const std::vector<TensorType> dropout =
+      Infer(Op::kDropout, attrs, {softmax[causal_softmax::kY]});
+  const std::vector<TensorType> context =
+      Infer(Op::kAttentionContext, attrs, {dropout[dropout::kY], kv});
+  EXPECT_EQ(fused[attention::kY], q);
+  EXPECT_EQ(context[attention_context::kY], q);
+  EXPECT_EQ(fused[attention::kLse], TensorType(DType::kF32, 2, 4, 8));
+
+  const int64_t product = 2 * 2 * 4 * 8 * 8 * 3;
+  const OpDef& op = GetOpDef(Op::kAttention);
+  EXPECT_EQ(op.product_flops(attrs, fused, 0), 2 * product);
+  const uint32_t all = Reads(attention::kQ, attention::kK, attention::kV);
+  EXPECT_EQ(op.product_flops(attrs, fused, all), 4 * product);
+  EXPECT_EQ(op.forward_flops(attrs, fused),
+            GetOpDef(Op::kAttentionScores).forward_flops(attrs, scores) +
+                GetOpDef(Op::kCausalSoftmax).forward_flops(attrs, softmax) +
+                GetOpDef(Op::kDropout).forward_flops(attrs, dropout) +
+                GetOpDef(Op::kAttentionContext).forward_flops(attrs, context) +
+                2 * 2 * 4 * 8);  // lse
+  EXPECT_EQ(op.inner_recompute_flops(attrs, fused),
+            product + 3 * 2 * 4 * 8 * 8);
+  // The value's gradient alone needs neither dP nor its row sums.
+  EXPECT_EQ(op.backward_flops(attrs, fused, Reads(attention::kV)),
+            product + 2 * 4 * 8 * 8);
+}
+
+TEST(OpDef, ElementwiseFlopsOfKnownShapes) {
+  const OpAttrs attrs = {.seq_len = 4};
+  const TensorType x(DType::kF32, 8, 10);
+  EXPECT_EQ(GetOpDef(Op::kGelu).forward_flops({}, Infer(Op::kGelu, {}, {x})),
+            9 * 80);
+  EXPECT_EQ(
+      GetOpDef(Op::kLayerNorm)
+          .forward_flops({}, Infer(Op::kLayerNorm, {}, {x, {DType::kF32, 10}})),
+      6 * 80 + 5 * 8);
+  EXPECT_EQ(GetOpDef(Op::kCrossEntropy)
+                .forward_flops(
+                    {}, Infer(Op::kCrossEntropy, {}, {x, {DType::kI32, 8}})),
+            3 * 80 + 3 * 8);
+  EXPECT_EQ(GetOpDef(Op::kAdd).forward_flops({}, Infer(Op::kAdd, {}, {x, x})),
+            80);
+  EXPECT_EQ(GetOpDef(Op::kPositionEmbedding)
+                .backward_flops(attrs,
+                                Infer(Op::kPositionEmbedding, attrs,
+                                      {x, {DType::kF32, 4, 10}}),
+                                Reads(position_embedding::kX)),
+            0);
+  EXPECT_EQ(
+      GetOpDef(Op::kEmbedding)
+          .forward_flops({}, Infer(Op::kEmbedding, {},
+                                   {{DType::kI32, 8}, {DType::kF32, 50, 10}})),
+      0);
+}
+
+struct BadCase {
+  Op op;
+  OpAttrs attrs;
+  std::vector<TensorType> types;
+  const char* error;
+};
+
+TEST(OpDef, ErrorsNameTheSlotAndEndWithWhatWasGiven) {
+  const TensorType x(DType::kF32, 8, 12);
+  const TensorType scalar(DType::kF64, 1);
+  const OpAttrs heads = {.num_heads = 4, .num_kv_heads = 2, .seq_len = 4};
+  const BadCase cases[] = {
+      {Op::kLinear,
+       {},
+       {{}, x},
+       "linear.x: expected fp32 with 2 dims of at "
+       "least 1, got nothing"},
+      {Op::kLinear,
+       {},
+       {x, {DType::kF32, 5, 11}},
+       "linear.weight: expected fp32 [5, 12], got fp32 [5, 11]"},
+      {Op::kLinear,
+       {},
+       {x, {DType::kF32, 5, 12}, {DType::kF32, 12}},
+       "linear.bias: expected fp32 [5], got fp32 [12]"},
+      {Op::kLinear, {}, {{DType::kBf16, 8, 12}, x}, "linear.x: "},
+      {Op::kLayerNorm,
+       {},
+       {x},
+       "layer_norm.gain: expected fp32 [12], got "
+       "nothing"},
+      {Op::kLayerNorm,
+       {.epsilon = -1},
+       {x, {DType::kF32, 12}},
+       "layer_norm: epsilon: must be at least 0, got -1"},
+      {Op::kEmbedding, {}, {{DType::kF32, 8}, x}, "embedding.tokens: "},
+      {Op::kPositionEmbedding,
+       {.seq_len = 8},
+       {x, {DType::kF32, 7, 12}},
+       "position_embedding.weight: expected at least 8 rows of width 12, got "
+       "fp32 [7, 12]"},
+      {Op::kPositionEmbedding,
+       {.seq_len = 3},
+       {x, x},
+       "position_embedding.x: expected a multiple of seq_len 3 rows"},
+      {Op::kAttention,
+       {.num_heads = 4, .num_kv_heads = 3, .seq_len = 4},
+       {x, x, x},
+       "attention: num_kv_heads: must divide num_heads 4, got 3"},
+      {Op::kAttention,
+       heads,
+       {x, x, x},
+       "attention.k: expected fp32 [8, 6], got fp32 [8, 12]"},
+      {Op::kAttentionScores,
+       {.num_heads = 5, .num_kv_heads = 5, .seq_len = 4},
+       {x, x},
+       "attention_scores.q: expected a width that is a multiple of 5"},
+      {Op::kAttentionContext,
+       heads,
+       {x, {DType::kF32, 8, 6}},
+       "attention_context.probs: expected fp32 [2, 4, 4, 4], got fp32"},
+      {Op::kCausalSoftmax,
+       {},
+       {{DType::kF32, 1, 2, 3, 4}},
+       "causal_softmax.x: expected equal dims 2 and 3"},
+      {Op::kDropout,
+       {.seq_len = 4, .dropout = 1},
+       {x},
+       "dropout: dropout: must be in [0, 1), got 1"},
+      {Op::kDropout, {}, {x}, "dropout: seq_len: must be at least 1, got 0"},
+      {Op::kGelu, {}, {{DType::kF32, 0, 4}}, "gelu.x: "},
+      {Op::kAdd,
+       {},
+       {x, {DType::kF32, 12, 8}},
+       "add.b: expected fp32 [8, 12], got fp32 [12, 8]"},
+      {Op::kCrossEntropy, {}, {x, {DType::kI32, 7}}, "cross_entropy.targets: "},
+      {Op::kSum, {}, {{DType::kF32, 8}, {DType::kF32, 1}}, "sum.total: "},
+      {Op::kFillZero, {}, {{}}, "fill_zero.x: expected any type, got nothing"},
+      {Op::kSquaredNorm, {}, {x, x}, "squared_norm.total: "},
+      {Op::kClipScale, {}, {scalar, scalar, x}, "clip_scale.scale: "},
+      {Op::kClipScale,
+       {.clip = -1},
+       {scalar, scalar, scalar},
+       "clip_scale: clip: must be at least 0, got -1"},
+      {Op::kAdamw,
+       {.beta1 = 1},
+       {x, x, x, x, scalar},
+       "adamw: beta1: must be in [0, 1), got 1"},
+      {Op::kAdamw, {}, {x, x, {DType::kF32, 8}, x, scalar}, "adamw.m: "},
+  };
+  for (const BadCase& bad : cases) {
+    std::vector<TensorType> types = bad.types;
+    types.resize(GetOpDef(bad.op).num_slots());
+    const absl::Status status = GetOpDef(bad.op).infer(bad.attrs, types);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.error;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.error));
+  }
+}
+
+}  // namespace
+}  // namespace ebb
