@@ -1,0 +1,43 @@
+// Reads a job spec, YAML or JSON, into its message. One reader for both: events
+// of yaml-cpp, with our own rules for scalars, driven by JobSpec's descriptor
+// and its (rule) options. The language is described in proto/README.md.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/spec.pb.h"
+
+namespace ebb {
+
+// Largest text that ReadSpec takes.
+inline constexpr size_t kMaxSpecBytes = 1 << 20;
+
+// Absolute directories that relative paths stand for. An empty one leaves the
+// paths of its source as they are.
+struct SpecDirectories {
+  std::string file;  // of the spec file (standard input: working directory)
+  std::string sets;  // for --set: the working directory
+};
+
+// Reads text (called `file` in errors), applies sets ("optimizer.lr=1e-4": the
+// value is YAML; a later one wins), makes paths absolute and checks everything
+// that ValidateSpec checks; paths that stay relative are not held against it
+// here. A text whose first character is `{` must be strict JSON.
+// Errors: INVALID_ARGUMENT with all violations, each with file, line and column
+// where known (file is "--set optimizer.lr" for a mistake in one);
+// UNIMPLEMENTED if all of them are things that are not built yet.
+absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
+                                     absl::string_view file,
+                                     std::span<const std::string> sets,
+                                     const SpecDirectories& directories = {});
+
+// Turns every relative path of the spec (fields with rule.path) into one under
+// directory; empty paths stay empty.
+// Errors: INVALID_ARGUMENT if directory is not absolute.
+absl::Status MakePathsAbsolute(v1::JobSpec* spec, absl::string_view directory);
+
+}  // namespace ebb
