@@ -12,7 +12,8 @@
 namespace ebb {
 
 struct KernelRow {
-  DType dtype = DType::kNone;  // of the op's activations
+  DType dtype = DType::kNone;  // of the job's activations (its precision),
+                               // also for ops that see none of them
   Kernel forward = nullptr;    // also the update ops' only kernel
   Kernel backward = nullptr;   // null where no slot has a gradient to compute
 };
