@@ -48,12 +48,14 @@ class TrainerObserver {
   // agree.
   virtual void OnStarted(int64_t state_bytes, int64_t step_bytes,
                          const std::vector<std::string>& differences) = 0;
+  // phases.checkpoint: seconds of the checkpoints that were written between the
+  // step before and this one; duration_seconds includes them.
   virtual void OnStep(const StepReport& report) = 0;
   virtual void OnEval(const EvalResult& result) = 0;
   virtual void OnCheckpoint(const CheckpointResult& result) = 0;
   // One line for the job's log.
   virtual void OnLog(absl::string_view line) = 0;
-  // Polled before every step and after the last one until it says kNone. Must
+  // Polled before every step, and after the last one, until it says kNone. Must
   // return at once.
   virtual TrainerOrder NextOrder() = 0;
 };
@@ -65,16 +67,20 @@ struct TrainerSetup {
   // Positions 0, 1, 2, ... are the sequences of the job's training order.
   BatchSource* train = nullptr;
   // Evaluation data in its own order, of spec.eval.seq_len tokens a sequence;
-  // null if spec.eval.every is 0.
+  // null if spec.eval.every is 0. One evaluation covers eval.batches global
+  // batches of it or, where it has fewer, all that it has.
   BatchSource* validation = nullptr;
-  int64_t validation_sequences = 0;
+  int64_t validation_sequences = 0;  // that it has
   // Directory under which step-N directories are written.
   std::string checkpoint_directory;
   // Checkpoint to continue from: weights, moments, step and data position.
   // Empty: start at step 0, with the weights of spec.checkpoint.init_from if
   // that is set.
   std::string resume_from;
-  bool poison = false;  // values that a program drops become NaN
+  // Written into checkpoints, for people and later attempts.
+  int attempt = 0;
+  std::string spec_text;  // effective spec; UTF-8
+  bool poison = false;    // values that a program drops become NaN
 };
 
 struct TrainerFinish {

@@ -1,0 +1,47 @@
+// The memory behind a rank's arenas.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "worker/program/program.h"
+
+namespace ebb {
+
+// One allocation of a device, freed with the object. The device must outlive
+// it.
+class ArenaMemory {
+ public:
+  ArenaMemory() = default;
+  // Takes zeroed memory in which every page is populated.
+  // Errors: RESOURCE_EXHAUSTED with need and have.
+  static absl::StatusOr<ArenaMemory> Allocate(Device& device, int64_t bytes);
+  ArenaMemory(ArenaMemory&& other) noexcept;
+  ArenaMemory& operator=(ArenaMemory&& other) noexcept;
+  ~ArenaMemory();
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Where the arenas of a program lie. The training and the evaluation program
+// of a job run on the same two.
+struct ArenaView {
+  std::byte* state = nullptr;
+  int64_t state_bytes = 0;
+  std::byte* step = nullptr;
+  int64_t step_bytes = 0;
+
+  std::byte* At(Arena arena) const {
+    return arena == Arena::kState ? state : step;
+  }
+};
+
+}  // namespace ebb

@@ -1,0 +1,336 @@
+// How a step runs. Read this file first: everything else in Ebb exists to make
+// the list that it walks.
+//
+//   RunStep
+//     BeginStep                     empty the step arena, start the clock
+//     RunBlocks [0, begin)          clear gradients and totals
+//     for every microbatch
+//       RunBlocks [begin, end)      load, forward, loss, backward
+//     RunBlocks [end, ...)          gradient norm, clip, update
+//     FinishStep                    read loss and norm, report
+//
+//   RunBlocks: every block, every iteration i (a layer, or a chunk of the
+//   head), every instruction: RunCall
+//
+//   RunCall
+//     EnterBuffers                  what the instruction allocates is in use
+//     Compute | LoadBatch | nothing (drop)
+//     LeaveBuffers                  what it frees is not; poison it
+//
+// There is no decision here. Which values are kept, dropped and computed again,
+// and where every byte lies, was settled when the program was made; a
+// recomputed op is an instruction like any other. So the same few lines run
+// every policy, and a policy cannot change a bit of the result.
+//
+// Before the first step Create() proves the program's use of memory on paper
+// (storage_check.h), finds every kernel, and builds every call: running an
+// instruction is filling in pointers (base + i * stride) and calling a
+// function. Memory and FLOPs are counted from the instructions as they run,
+// never taken from the plan.
+#include "worker/runtime/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "kernels/kernel_table.h"
+#include "kernels/ops/op_def.h"
+#include "kernels/status.h"
+#include "worker/model/graph.h"
+#include "worker/runtime/storage_check.h"
+
+namespace ebb {
+namespace {
+
+// All bits set: NaN in every floating-point type.
+constexpr int kPoisonByte = 0xFF;
+
+// The element type that selects the kernel: that of the first operand which is
+// no index.
+DType KernelDType(const Instruction& instruction) {
+  for (const Operand& operand : instruction.operands) {
+    if (operand.type.dtype != DType::kI32) return operand.type.dtype;
+  }
+  return DType::kI32;
+}
+
+// Null if the backend has none.
+Kernel FindKernel(const KernelTable& table, const Instruction& instruction) {
+  const KernelRow* const row =
+      FindKernels(table, instruction.op, KernelDType(instruction));
+  if (row == nullptr) return nullptr;
+  return RunsBackward(instruction) ? row->backward : row->forward;
+}
+
+std::string DescribeKernel(const Instruction& instruction) {
+  return absl::StrCat(GetOpDef(instruction.op).name, " ",
+                      DTypeName(KernelDType(instruction)),
+                      RunsBackward(instruction) ? " backward" : " forward");
+}
+
+std::string DescribePlace(const Instruction& instruction, const Block& block,
+                          int64_t iteration) {
+  const int layer = block.LayerOf(iteration, instruction.layer_offset);
+  return absl::StrCat("instruction ", InstanceName(instruction.name, layer),
+                      " of block ", block.name);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(
+    const Program& program, Device& device, const ArenaView& arenas,
+    ExecutorOptions options) {
+  if (program.state_bytes > arenas.state_bytes ||
+      program.step_bytes > arenas.step_bytes) {
+    return absl::InternalError(absl::StrCat(
+        "arenas are smaller than the program: state ", arenas.state_bytes,
+        " of ", program.state_bytes, " bytes, step ", arenas.step_bytes, " of ",
+        program.step_bytes));
+  }
+  EBB_RETURN_IF_ERROR(CheckStorage(program, device.backend()));
+  std::unique_ptr<Executor> executor(
+      new Executor(program, device, arenas, options));
+  EBB_RETURN_IF_ERROR(executor->ResolveKernels());
+  executor->BuildCalls();
+  return executor;
+}
+
+Executor::Executor(const Program& program, Device& device,
+                   const ArenaView& arenas, ExecutorOptions options)
+    : program_(program),
+      device_(device),
+      arenas_(arenas),
+      options_(options),
+      tokens_(program.micro_batch * program.seq_len),
+      targets_(program.micro_batch * program.seq_len),
+      meter_(program) {}
+
+absl::Status Executor::ResolveKernels() {
+  std::set<std::string> missing;
+  for (const Block& block : program_.blocks) {
+    std::vector<Call>& calls = calls_.emplace_back(block.instructions.size());
+    for (size_t n = 0; n < calls.size(); ++n) {
+      const Instruction& instruction = block.instructions[n];
+      if (instruction.kind != InstructionKind::kCompute) continue;
+      calls[n].kernel = FindKernel(device_.kernels(), instruction);
+      if (calls[n].kernel == nullptr) {
+        missing.insert(DescribeKernel(instruction));
+      }
+      has_update_ = has_update_ || instruction.op == Op::kClipScale;
+    }
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "the ", device_.backend().kind,
+      " backend has no kernels for: ", absl::StrJoin(missing, ", ")));
+}
+
+void Executor::BuildCalls() {
+  for (size_t b = 0; b < calls_.size(); ++b) {
+    const Block& block = program_.blocks[b];
+    for (size_t n = 0; n < calls_[b].size(); ++n) {
+      BuildCall(block, block.instructions[n], calls_[b][n]);
+    }
+  }
+}
+
+void Executor::BuildCall(const Block& block, const Instruction& instruction,
+                         Call& call) {
+  call.instruction = &instruction;
+  call.block = &block;
+  if (instruction.kind == InstructionKind::kDrop) return;
+
+  size_t num_slots = 0;
+  for (const Operand& operand : instruction.operands) {
+    num_slots = std::max(num_slots, static_cast<size_t>(operand.slot) + 1);
+  }
+  if (instruction.kind == InstructionKind::kCompute) {
+    num_slots = GetOpDef(instruction.op).slots.size();
+  }
+  call.slots.resize(num_slots);
+  if (RunsBackward(instruction)) call.grads.resize(num_slots);
+  for (const Operand& operand : instruction.operands) {
+    auto& tensors = operand.gradient ? call.grads : call.slots;
+    Bind(block, operand, tensors[operand.slot], call);
+  }
+
+  call.call.attrs = &instruction.attrs;
+  call.call.slots = call.slots.data();
+  call.call.grads = call.grads.empty() ? nullptr : call.grads.data();
+  call.call.scalars = &scalars_;
+  if (instruction.workspace >= 0) {
+    const Address& address = block.buffers[instruction.workspace].address;
+    call.bindings.push_back({&call.workspace, At(address, 0), address.stride});
+    call.call.workspace_bytes = WorkspaceBytes(instruction, device_.backend());
+  }
+  if (!instruction.value_name.empty()) {
+    for (int64_t i = 0; i < block.count; ++i) {
+      call.value_keys.push_back(ValueKey(
+          instruction.value_name, block.LayerOf(i, instruction.layer_offset)));
+    }
+  }
+}
+
+void Executor::Bind(const Block& block, const Operand& operand, Tensor& tensor,
+                    Call& call) {
+  const Address& address = block.buffers[operand.buffer].address;
+  tensor.type = operand.type;
+  tensor.row_stride = operand.row_stride;
+  call.bindings.push_back({&tensor, At(address, 0) + operand.byte_offset,
+                           address.stride + operand.byte_offset_stride});
+}
+
+std::byte* Executor::At(const Address& address, int64_t iteration) const {
+  return arenas_.At(address.arena) + address.At(iteration);
+}
+
+absl::StatusOr<StepReport> Executor::RunStep(const StepScalars& scalars,
+                                             BatchSource& source,
+                                             int64_t first_position) {
+  BeginStep(scalars);
+  const int num_blocks = static_cast<int>(program_.blocks.size());
+  EBB_RETURN_IF_ERROR(RunBlocks(0, program_.begin_microbatch, source, 0));
+  for (int64_t m = 0; m < program_.num_microbatches; ++m) {
+    scalars_.first_sequence = m * program_.micro_batch;
+    EBB_RETURN_IF_ERROR(RunBlocks(program_.begin_microbatch,
+                                  program_.end_microbatch, source,
+                                  first_position + scalars_.first_sequence));
+  }
+  EBB_RETURN_IF_ERROR(
+      RunBlocks(program_.end_microbatch, num_blocks, source, 0));
+  return FinishStep();
+}
+
+void Executor::BeginStep(const StepScalars& scalars) {
+  timer_.Start();
+  scalars_ = scalars;
+  meter_.Reset();
+  num_targets_ = 0;
+  flops_ = 0;
+  recompute_flops_ = 0;
+  if (options_.poison) {
+    device_.Fill(arenas_.step, kPoisonByte, program_.step_bytes, nullptr);
+  }
+}
+
+absl::Status Executor::RunBlocks(int begin, int end, BatchSource& source,
+                                 int64_t position) {
+  for (int b = begin; b < end; ++b) {
+    const Block& block = program_.blocks[b];
+    for (int64_t n = 0; n < block.count; ++n) {
+      const int64_t i = block.descending ? block.count - 1 - n : n;
+      for (Call& call : calls_[b]) {
+        if (const absl::Status status = RunCall(call, i, source, position);
+            !status.ok()) {
+          return Annotate(status, DescribePlace(*call.instruction, block, i));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::RunCall(Call& call, int64_t iteration,
+                               BatchSource& source, int64_t position) {
+  const Instruction& instruction = *call.instruction;
+  timer_.Enter(StepTimer::PartOf(instruction.phase));
+  EnterBuffers(call);
+  for (const Binding& binding : call.bindings) {
+    binding.tensor->data = binding.base + iteration * binding.stride;
+  }
+  switch (instruction.kind) {
+    case InstructionKind::kCompute:
+      EBB_RETURN_IF_ERROR(Compute(call, iteration));
+      break;
+    case InstructionKind::kLoadBatch:
+      EBB_RETURN_IF_ERROR(LoadBatch(call, source, position));
+      break;
+    case InstructionKind::kDrop:
+      break;
+  }
+  LeaveBuffers(call, iteration);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Compute(Call& call, int64_t iteration) {
+  const Instruction& instruction = *call.instruction;
+  call.call.workspace = call.workspace.data;
+  call.call.row_offset =
+      instruction.row_offset + iteration * instruction.row_offset_stride;
+  if (!call.value_keys.empty()) {
+    call.call.value_key = call.value_keys[iteration];
+  }
+  EBB_RETURN_IF_ERROR(device_.Launch(call.kernel, call.call, nullptr));
+  flops_ += instruction.flops;
+  recompute_flops_ += instruction.recompute_flops;
+  return absl::OkStatus();
+}
+
+absl::Status Executor::LoadBatch(Call& call, BatchSource& source,
+                                 int64_t position) {
+  timer_.Enter(StepTimer::Part::kDataWait);
+  EBB_RETURN_IF_ERROR(source.Fill(position, tokens_, targets_));
+  num_targets_ += std::count_if(targets_.begin(), targets_.end(),
+                                [](int32_t target) { return target != -1; });
+  const int64_t bytes = static_cast<int64_t>(tokens_.size() * sizeof(int32_t));
+  device_.CopyToDevice(call.slots[0].data, tokens_.data(), bytes, nullptr);
+  device_.CopyToDevice(call.slots[1].data, targets_.data(), bytes, nullptr);
+  // The host copies are filled anew for the next microbatch.
+  return device_.Synchronize();
+}
+
+void Executor::EnterBuffers(const Call& call) {
+  const std::vector<Buffer>& buffers = call.block->buffers;
+  for (const int32_t b : call.instruction->allocates) meter_.Enter(buffers[b]);
+  for (const Instruction::Replace& replace : call.instruction->replaces) {
+    meter_.Leave(buffers[replace.old_buffer]);
+    meter_.Enter(buffers[replace.new_buffer]);
+  }
+  meter_.Observe();
+}
+
+void Executor::LeaveBuffers(const Call& call, int64_t iteration) {
+  for (const int32_t b : call.instruction->frees) {
+    const Buffer& buffer = call.block->buffers[b];
+    meter_.Leave(buffer);
+    if (options_.poison) {
+      device_.Fill(At(buffer.address, iteration), kPoisonByte, buffer.bytes,
+                   nullptr);
+    }
+  }
+}
+
+absl::StatusOr<StepReport> Executor::FinishStep() {
+  double loss_total = 0;
+  double norm = 0;
+  CopyScalar(program_.loss_total, loss_total);
+  if (has_update_) CopyScalar(program_.gradient_norm, norm);
+  EBB_RETURN_IF_ERROR(device_.Synchronize());
+  timer_.Stop();
+
+  StepReport report;
+  report.step = scalars_.step;
+  report.loss = num_targets_ > 0 ? loss_total / num_targets_ : 0;
+  report.gradient_norm = norm;
+  report.learning_rate = scalars_.learning_rate;
+  report.tokens = num_targets_;
+  report.duration_seconds = timer_.duration_seconds();
+  report.model_flops = flops_ - recompute_flops_;
+  report.recompute_flops = recompute_flops_;
+  report.skipped = !std::isfinite(norm);
+  report.memory = meter_.Peak();
+  report.memory[MemoryClass::kRuntime] = device_.backend().runtime_bytes;
+  report.saved_bytes = meter_.saved_bytes();
+  report.phases = timer_.phases();
+  return report;
+}
+
+void Executor::CopyScalar(const Address& address, double& value) {
+  device_.CopyToHost(&value, At(address, 0), sizeof(value), nullptr);
+}
+
+}  // namespace ebb

@@ -1,0 +1,118 @@
+// Runs programs. See executor.cc for the flow of a step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "kernels/op_call.h"
+#include "worker/program/program.h"
+#include "worker/program/step_report.h"
+#include "worker/runtime/arena_memory.h"
+#include "worker/runtime/batch_source.h"
+#include "worker/runtime/memory_meter.h"
+#include "worker/runtime/step_timer.h"
+
+namespace ebb {
+
+struct ExecutorOptions {
+  // Fills the step arena with NaN at the start of a step, and every buffer when
+  // it is freed, so that a read of a dropped value shows.
+  bool poison = false;
+};
+
+// One program bound to its arenas: kernels are resolved and calls are built, so
+// that a step allocates nothing. Single-threaded (kernels use their own team).
+class Executor {
+ public:
+  // `program`, `device` and the arenas must outlive the executor.
+  // Errors: UNIMPLEMENTED lists every op, element type and direction without a
+  // kernel; INTERNAL if the arenas are smaller than the program or its use of
+  // memory is unsound (CheckStorage).
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(
+      const Program& program, Device& device, const ArenaView& arenas,
+      ExecutorOptions options);
+
+  // Runs the program once: all microbatches, then, in a training program, the
+  // update. `scalars` gives seed, step and learning rate. Microbatch m reads
+  // the micro_batch sequences from position first_position + m * micro_batch.
+  // The report holds all but resident_bytes. `tokens` counts the targets that
+  // are not padding, and `loss` is the mean over them (0 without any).
+  // Errors: those of `source`; those of the device, with instruction and block.
+  // The arenas' contents are then undefined.
+  absl::StatusOr<StepReport> RunStep(const StepScalars& scalars,
+                                     BatchSource& source,
+                                     int64_t first_position);
+
+  const Program& program() const { return program_; }
+
+ private:
+  // Where one tensor of a call points at iteration i: base + i * stride.
+  struct Binding {
+    Tensor* tensor;
+    std::byte* base;
+    int64_t stride;
+  };
+
+  // An instruction with all that its execution needs.
+  struct Call {
+    const Instruction* instruction = nullptr;
+    const Block* block = nullptr;
+    Kernel kernel = nullptr;
+    OpCall call;
+    std::vector<Tensor> slots;  // by slot
+    std::vector<Tensor> grads;  // by slot; empty in a forward call
+    Tensor workspace;           // its data alone is used
+    std::vector<Binding> bindings;
+    std::vector<uint64_t> value_keys;  // by iteration; empty: draws nothing
+  };
+
+  Executor(const Program& program, Device& device, const ArenaView& arenas,
+           ExecutorOptions options);
+
+  // Building.
+  absl::Status ResolveKernels();
+  void BuildCalls();
+  void BuildCall(const Block& block, const Instruction& instruction,
+                 Call& call);
+  void Bind(const Block& block, const Operand& operand, Tensor& tensor,
+            Call& call);
+  std::byte* At(const Address& address, int64_t iteration) const;
+
+  // Running.
+  void BeginStep(const StepScalars& scalars);
+  absl::Status RunBlocks(int begin, int end, BatchSource& source,
+                         int64_t position);
+  absl::Status RunCall(Call& call, int64_t iteration, BatchSource& source,
+                       int64_t position);
+  absl::Status Compute(Call& call, int64_t iteration);
+  absl::Status LoadBatch(Call& call, BatchSource& source, int64_t position);
+  void EnterBuffers(const Call& call);
+  void LeaveBuffers(const Call& call, int64_t iteration);
+  absl::StatusOr<StepReport> FinishStep();
+  // `value` is there after the device's next Synchronize.
+  void CopyScalar(const Address& address, double& value);
+
+  const Program& program_;
+  Device& device_;
+  const ArenaView arenas_;
+  const ExecutorOptions options_;
+  bool has_update_ = false;  // a training program: there is a gradient norm
+
+  std::vector<std::vector<Call>> calls_;  // by block, by instruction
+  std::vector<int32_t> tokens_;           // host copies of a microbatch's batch
+  std::vector<int32_t> targets_;
+
+  // Of the step that runs.
+  StepScalars scalars_;
+  MemoryMeter meter_;
+  StepTimer timer_;
+  int64_t num_targets_ = 0;
+  double flops_ = 0;
+  double recompute_flops_ = 0;
+};
+
+}  // namespace ebb

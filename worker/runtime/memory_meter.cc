@@ -1,0 +1,42 @@
+// What the state arena holds, and the summary of a step.
+#include "worker/runtime/memory_meter.h"
+
+#include <algorithm>
+
+namespace ebb {
+namespace {
+
+MemoryBytes StateBytes(const Program& program) {
+  MemoryBytes state;
+  for (const ParameterLayout& layout : program.parameters) {
+    const int64_t bytes =
+        AlignUp(layout.type.bytes()) * std::max<int64_t>(1, layout.num_layers);
+    state[MemoryClass::kParameters] += bytes;
+    state[MemoryClass::kOptimizer] += 2 * bytes;  // both moments
+  }
+  return state;
+}
+
+}  // namespace
+
+MemoryMeter::MemoryMeter(const Program& program)
+    : arena_bytes_(program.state_bytes + program.step_bytes),
+      state_(StateBytes(program)) {
+  Reset();
+}
+
+void MemoryMeter::Reset() {
+  in_use_ = state_;
+  peak_ = state_;
+  sum_ = state_.Sum();
+  peak_sum_ = sum_;
+  saved_bytes_ = 0;
+}
+
+MemoryBytes MemoryMeter::Peak() const {
+  MemoryBytes peak = peak_;
+  peak[MemoryClass::kFragmentation] = arena_bytes_ - peak_sum_;
+  return peak;
+}
+
+}  // namespace ebb

@@ -1,0 +1,56 @@
+// Counts the bytes in use, by memory class, while a program runs.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/program/memory_class.h"
+#include "worker/program/program.h"
+
+namespace ebb {
+
+// Owned by an executor and fed by it instruction by instruction: a buffer
+// enters before the instruction that it is allocated for and leaves after the
+// one that frees it. The state arena counts as in use throughout.
+class MemoryMeter {
+ public:
+  // `program` must outlive the meter.
+  explicit MemoryMeter(const Program& program);
+
+  // Empties the step arena: a new step begins.
+  void Reset();
+  void Enter(const Buffer& buffer) {
+    in_use_[buffer.memory_class] += buffer.bytes;
+    sum_ += buffer.bytes;
+  }
+  void Leave(const Buffer& buffer) {
+    in_use_[buffer.memory_class] -= buffer.bytes;
+    sum_ -= buffer.bytes;
+  }
+  // An instruction runs with what is in use now.
+  void Observe() {
+    if (sum_ > peak_sum_) {
+      peak_sum_ = sum_;
+      peak_ = in_use_;
+    }
+    const int64_t saved = in_use_[MemoryClass::kSaved];
+    if (saved > saved_bytes_) saved_bytes_ = saved;
+  }
+
+  // Bytes by class at the first instruction with the largest sum of this step.
+  // What the arenas hold beyond that sum is fragmentation, so the classes add
+  // up to the bytes of both arenas.
+  MemoryBytes Peak() const;
+  // Largest sum of the class `saved` at any instruction of this step.
+  int64_t saved_bytes() const { return saved_bytes_; }
+
+ private:
+  int64_t arena_bytes_ = 0;
+  MemoryBytes state_;
+  MemoryBytes in_use_;
+  MemoryBytes peak_;
+  int64_t sum_ = 0;
+  int64_t peak_sum_ = 0;
+  int64_t saved_bytes_ = 0;
+};
+
+}  // namespace ebb

@@ -1,0 +1,32 @@
+// Proves on paper, before the first step, that a program's use of memory is
+// sound: a dry walk over its instructions with no memory behind it.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "worker/program/program.h"
+
+namespace ebb {
+
+// Walks `program` as the executor runs it (two microbatches stand for all: what
+// does not fit together shows in the second) and checks that
+//   - every storage lies within its arena, aligned, and overlaps no other that
+//     is alive at the same time;
+//   - an instruction touches only what is alive, under the name and layer that
+//     it was allocated for;
+//   - the declared bytes of every storage equal what the operands that bind it
+//     in its life reach, rounded up, and those of a workspace what the op asks
+//     for on `backend`;
+//   - what is freed is alive, with the same class and bytes.
+// So bytes counted from buffers are the bytes that kernels were given.
+// Errors: INTERNAL with block, instruction and value.
+absl::Status CheckStorage(const Program& program, const Backend& backend);
+
+// Scratch that the instruction's op asks for on `backend`, from the types of
+// its operands.
+int64_t WorkspaceBytes(const Instruction& instruction, const Backend& backend);
+
+// Whether the instruction runs the op's backward kernel.
+bool RunsBackward(const Instruction& instruction);
+
+}  // namespace ebb

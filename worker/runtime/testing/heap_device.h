@@ -1,0 +1,55 @@
+// A device on the heap with kernels that a test chooses.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/device.h"
+#include "kernels/kernel_table.h"
+
+namespace ebb {
+
+// `available_bytes` is what AvailableBytes says; nothing limits Allocate.
+class HeapDevice final : public Device {
+ public:
+  explicit HeapDevice(const KernelTable& kernels,
+                      int64_t available_bytes = int64_t{1} << 40)
+      : kernels_(kernels), available_bytes_(available_bytes) {
+    backend_ = BuiltInCpuBackend();
+  }
+
+  const Backend& backend() const override { return backend_; }
+  const KernelTable& kernels() const override { return kernels_; }
+  int64_t AvailableBytes() const override { return available_bytes_; }
+  absl::StatusOr<void*> Allocate(int64_t bytes) override {
+    void* const memory = std::aligned_alloc(kAlignment, AlignUp(bytes));
+    std::memset(memory, 0, static_cast<size_t>(bytes));
+    return memory;
+  }
+  void Free(void* memory, int64_t) override { std::free(memory); }
+  void CopyToDevice(void* device, const void* host, int64_t bytes,
+                    Stream) override {
+    std::memcpy(device, host, static_cast<size_t>(bytes));
+  }
+  void CopyToHost(void* host, const void* device, int64_t bytes,
+                  Stream) override {
+    std::memcpy(host, device, static_cast<size_t>(bytes));
+  }
+  void Fill(void* device, int byte, int64_t bytes, Stream) override {
+    std::memset(device, byte, static_cast<size_t>(bytes));
+  }
+  absl::Status Launch(Kernel kernel, const OpCall& call,
+                      Stream stream) override {
+    kernel(call, stream);
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  Backend backend_;
+  const KernelTable& kernels_;
+  const int64_t available_bytes_;
+};
+
+}  // namespace ebb
