@@ -70,6 +70,9 @@ enum class InstructionKind : uint8_t {
 struct Instruction {
   InstructionKind kind = InstructionKind::kCompute;
   Phase phase = Phase::kForward;
+  // Runs the op's backward kernel. Not the same as phase kBackward, in which
+  // sums of partial gradients run the forward kernel of `add`.
+  bool backward_kernel = false;
   std::string name;  // node: "L*.mlp_fc"
   Op op = Op::kNumOps;
   OpAttrs attrs;

@@ -1,0 +1,253 @@
+// Runs the passes of lowering and writes the placed draft as a program.
+#include "worker/program/lower.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/status.h"
+#include "worker/program/account.h"
+#include "worker/program/apply_plan.h"
+#include "worker/program/arena_layout.h"
+#include "worker/program/drafter.h"
+#include "worker/program/liveness.h"
+
+namespace ebb {
+namespace {
+
+// Turns one draft block into a block of the program.
+class BlockEmitter {
+ public:
+  BlockEmitter(const Draft& draft, const Layout& layout, const DraftBlock& from,
+               bool in_microbatch)
+      : draft_(draft),
+        layout_(layout),
+        from_(from),
+        in_microbatch_(in_microbatch) {}
+
+  Block Emit() && {
+    block_.name = from_.name;
+    block_.count = from_.count;
+    block_.descending = from_.descending;
+    block_.first_layer = from_.first_layer;
+    block_.period = from_.period;
+    block_.chunks = from_.chunks;
+    for (size_t i = 0; i < from_.instructions.size(); ++i) {
+      EmitInstruction(from_.instructions[i], from_.first_line + i);
+    }
+    return std::move(block_);
+  }
+
+ private:
+  Address AddressOf(int storage) const {
+    const Storage& s = draft_.storages[storage];
+    switch (s.home) {
+      case Home::kState:
+      case Home::kGradient:
+      case Home::kScalar:
+        return s.address;
+      case Home::kTemporary:
+        return {Arena::kStep, layout_.offset[storage], 0};
+      case Home::kRecord:
+        break;
+    }
+    const int segment = s.key.segment;
+    if (segment == from_.segment) {
+      return {Arena::kStep, layout_.offset[storage],
+              layout_.record_bytes[segment]};
+    }
+    // The input of the next group, which this segment's stride reaches.
+    if (from_.segment >= 0 && segment == from_.segment + 1) {
+      const int64_t stride = layout_.record_bytes[from_.segment];
+      return {Arena::kStep, layout_.record_base[from_.segment] + stride,
+              stride};
+    }
+    return {Arena::kStep, layout_.offset[storage], 0};
+  }
+
+  // The layer in a storage's name, relative to the block's.
+  int LayerOffset(const StorageKey& key) const {
+    if (key.segment < 0) return 0;
+    if (from_.segment < 0) {  // outside the layers: the stream's instance
+      return key.segment == 0 ? 0 : draft_.graph->num_layers;
+    }
+    if (key.segment == from_.segment) return key.layer_in_group;
+    return from_.period + key.layer_in_group;
+  }
+
+  int32_t BufferOf(int storage) {
+    auto [it, is_new] =
+        buffers_.emplace(storage, static_cast<int32_t>(block_.buffers.size()));
+    if (is_new) {
+      const Storage& s = draft_.storages[storage];
+      Buffer buffer;
+      buffer.name = s.name;
+      buffer.layer_offset = LayerOffset(s.key);
+      buffer.bytes = s.bytes;
+      buffer.memory_class = s.memory_class;
+      buffer.address = AddressOf(storage);
+      block_.buffers.push_back(std::move(buffer));
+    }
+    return it->second;
+  }
+
+  void EmitInstruction(const DraftInstruction& from, size_t line) {
+    Instruction to;
+    to.kind = from.kind;
+    to.phase = from.phase;
+    to.backward_kernel = from.backward_kernel;
+    to.name = from.name;
+    to.op = from.op;
+    to.attrs = from.attrs;
+    to.layer_offset = from.layer_in_group;
+    to.value_name = from.value_name;
+    to.row_offset_stride = from.row_offset_stride;
+    to.flops = from.flops;
+    to.recompute_flops = from.recompute_flops;
+    to.note = from.note;
+    for (const DraftOperand& operand : from.operands) {
+      Operand o;
+      o.slot = operand.slot;
+      o.gradient = operand.gradient;
+      o.written = operand.written;
+      o.buffer = BufferOf(operand.storage);
+      o.type = operand.type;
+      o.byte_offset = operand.byte_offset;
+      o.byte_offset_stride = operand.byte_offset_stride;
+      o.row_stride = operand.row_stride;
+      to.operands.push_back(o);
+    }
+    for (int storage : from.allocates) {
+      to.allocates.push_back(BufferOf(storage));
+    }
+    for (int storage : from.frees) to.frees.push_back(BufferOf(storage));
+    for (const auto& [old_storage, new_storage] : from.replaces) {
+      to.replaces.push_back({BufferOf(old_storage), BufferOf(new_storage)});
+    }
+    if (from.workspace_bytes > 0) {
+      Buffer workspace;
+      workspace.name = absl::StrCat(from.name, ".workspace");
+      workspace.layer_offset = from.layer_in_group;
+      workspace.bytes = from.workspace_bytes;
+      workspace.memory_class = MemoryClass::kWorkspace;
+      workspace.address = {
+          Arena::kStep,
+          in_microbatch_ ? layout_.workspace[line] : draft_.fixed_step_bytes,
+          0};
+      to.workspace = static_cast<int32_t>(block_.buffers.size());
+      block_.buffers.push_back(std::move(workspace));
+      to.allocates.push_back(to.workspace);
+      to.frees.push_back(to.workspace);
+    }
+    block_.instructions.push_back(std::move(to));
+  }
+
+  const Draft& draft_;
+  const Layout& layout_;
+  const DraftBlock& from_;
+  const bool in_microbatch_;
+  Block block_;
+  std::map<int, int32_t> buffers_;
+};
+
+// Says at every drop where the value is computed again.
+void NoteDrops(Program& program) {
+  for (Block& forward : program.blocks) {
+    for (Instruction& drop : forward.instructions) {
+      if (drop.kind != InstructionKind::kDrop) continue;
+      for (const Block& block : program.blocks) {
+        if (block.first_layer != forward.first_layer || block.period == 0) {
+          continue;
+        }
+        for (size_t i = 0; i < block.instructions.size(); ++i) {
+          const Instruction& instruction = block.instructions[i];
+          if (instruction.phase != Phase::kRecompute) continue;
+          for (const Operand& operand : instruction.operands) {
+            const Buffer& buffer = block.buffers[operand.buffer];
+            if (!operand.written || buffer.name != drop.name ||
+                buffer.layer_offset != drop.layer_offset) {
+              continue;
+            }
+            drop.note = absl::StrCat("recomputed at ", block.name, ":", i + 1);
+          }
+        }
+      }
+    }
+  }
+}
+
+absl::StatusOr<Program> Emit(const Draft& draft, const Layout& layout,
+                             int num_microbatches) {
+  Program program;
+  program.state_bytes = draft.state_bytes;
+  program.step_bytes = layout.step_bytes;
+  program.num_microbatches = num_microbatches;
+  program.micro_batch = draft.graph->micro_batch;
+  program.seq_len = draft.graph->seq_len;
+  program.parameters = draft.parameters;
+  program.loss_total = draft.storages[draft.loss_total].address;
+  program.gradient_norm = draft.storages[draft.gradient_norm].address;
+  program.clip_scale = draft.storages[draft.clip_scale].address;
+  const auto emit = [&](const std::vector<DraftBlock>& blocks,
+                        bool in_microbatch) {
+    for (const DraftBlock& block : blocks) {
+      if (block.instructions.empty()) continue;
+      program.blocks.push_back(
+          BlockEmitter(draft, layout, block, in_microbatch).Emit());
+    }
+  };
+  emit(draft.begin, false);
+  program.begin_microbatch = static_cast<int>(program.blocks.size());
+  emit(draft.microbatch, true);
+  program.end_microbatch = static_cast<int>(program.blocks.size());
+  emit(draft.end, false);
+  NoteDrops(program);
+  EBB_ASSIGN_OR_RETURN(program.account, AccountFor(program));
+  return program;
+}
+
+}  // namespace
+
+absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
+                                      const OptimizerSpec& optimizer,
+                                      int num_microbatches,
+                                      const Backend& backend) {
+  if (plan.graph_fingerprint != graph.Fingerprint()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the plan is for another graph: fingerprint ",
+                     absl::Hex(plan.graph_fingerprint), ", this graph's is ",
+                     absl::Hex(graph.Fingerprint())));
+  }
+  EBB_ASSIGN_OR_RETURN(std::vector<LayerSegment> segments,
+                       MakeSegments(graph, plan));
+  Drafter drafter(graph, backend, std::move(segments));
+  drafter.PlaceParameters();
+  drafter.WriteBegin(/*gradients=*/true);
+  drafter.WriteForward();
+  drafter.WriteHead(/*backward=*/true);
+  drafter.WriteBackward();
+  drafter.WriteUpdate(optimizer);
+  Draft draft = std::move(drafter).Take();
+  EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/true));
+  return Emit(draft, LayOut(draft), num_microbatches);
+}
+
+absl::StatusOr<Program> LowerEvaluation(const Graph& graph,
+                                        const Program& training,
+                                        int num_microbatches,
+                                        const Backend& backend) {
+  LayerSegment all;
+  all.count = graph.num_layers;
+  all.kept.assign(1, std::vector<bool>(graph.values.size(), true));
+  Drafter drafter(graph, backend, {all});
+  drafter.UseParameters(training);
+  drafter.WriteBegin(/*gradients=*/false);
+  drafter.WriteForward();
+  drafter.WriteHead(/*backward=*/false);
+  Draft draft = std::move(drafter).Take();
+  EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/false));
+  return Emit(draft, LayOut(draft), num_microbatches);
+}
+
+}  // namespace ebb

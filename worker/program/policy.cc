@@ -1,0 +1,200 @@
+#include "worker/program/policy.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/ops/attention_context.h"
+#include "kernels/ops/dropout.h"
+#include "kernels/ops/op_def.h"
+#include "kernels/status.h"
+
+namespace ebb {
+namespace {
+
+// The layer node that makes each value, or null.
+std::vector<const Node*> Producers(const Graph& graph) {
+  std::vector<const Node*> producers(graph.values.size(), nullptr);
+  for (const Node& node : graph.layer) {
+    const OpDef& def = GetOpDef(node.op);
+    for (int slot = 0; slot < def.num_slots(); ++slot) {
+      const Role role = def.slots[slot].role;
+      if (role == Role::kOutput || role == Role::kAux) {
+        producers[node.slots[slot].value] = &node;
+      }
+    }
+  }
+  return producers;
+}
+
+// Scores, softmax and the dropout of its result: tensors 5 to 7 of Korthikanti
+// et al. 2022, the attention core.
+std::set<int> AttentionCore(const Graph& graph) {
+  const std::vector<const Node*> producers = Producers(graph);
+  std::set<int> core;
+  for (const Node& node : graph.layer) {
+    if (node.op != Op::kAttentionContext) continue;
+    int value = node.slots[attention_context::kProbs].value;
+    while (value >= 0 && producers[value] != nullptr) {
+      const Node& producer = *producers[value];
+      core.insert(value);
+      if (producer.op == Op::kAttentionScores) break;
+      value = producer.slots[0].value;  // x of softmax and dropout
+    }
+  }
+  return core;
+}
+
+// `text` matches `pattern`, in which * stands for any characters.
+bool Matches(absl::string_view pattern, absl::string_view text) {
+  const size_t star = pattern.find('*');
+  if (star == absl::string_view::npos) return pattern == text;
+  if (text.substr(0, star) != pattern.substr(0, star)) return false;
+  const absl::string_view rest = pattern.substr(star + 1);
+  for (size_t i = star; i <= text.size(); ++i) {
+    if (Matches(rest, text.substr(i))) return true;
+  }
+  return false;
+}
+
+// Calls `keep(value, layer)` for every activation of the layers and codes the
+// answers as runs of layers.
+template <typename Keep>
+std::vector<Decision> DecideEach(const Graph& graph, const Keep& keep) {
+  std::vector<Decision> decisions;
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    if (value.kind != ValueKind::kActivation || !value.per_layer ||
+        value.view_of >= 0) {
+      continue;
+    }
+    for (int layer = 0; layer < graph.num_layers; ++layer) {
+      const ActivationDecision decision = keep(static_cast<int>(v), layer)
+                                              ? ActivationDecision::kKeep
+                                              : ActivationDecision::kRecompute;
+      if (layer > 0 && decisions.back().decision == decision) {
+        decisions.back().last_layer = layer;
+        continue;
+      }
+      Decision run;
+      run.value = value.name;
+      run.first_layer = layer;
+      run.last_layer = layer;
+      run.decision = decision;
+      decisions.push_back(std::move(run));
+    }
+  }
+  return decisions;
+}
+
+absl::StatusOr<std::vector<Decision>> DecideCustom(
+    const Graph& graph, const std::vector<std::string>& names) {
+  const std::vector<const Node*> producers = Producers(graph);
+  std::vector<bool> used(names.size(), false);
+  const auto keep = [&](int v, int layer) {
+    const Node* node = producers[v];
+    const std::string value = InstanceName(graph.values[v].name, layer);
+    bool kept = true;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const bool matches =
+          (node != nullptr && names[i] == GetOpDef(node->op).name) ||
+          (node != nullptr && v != graph.stream &&
+           Matches(names[i], InstanceName(node->name, layer))) ||
+          Matches(names[i], value);
+      if (!matches) continue;
+      used[i] = true;
+      kept = false;
+    }
+    return kept;
+  };
+  std::vector<Decision> decisions = DecideEach(graph, keep);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (used[i]) continue;
+    std::set<std::string> known;
+    for (const Node& node : graph.layer) known.insert(GetOpDef(node.op).name);
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory.recompute: got ", names[i],
+                     ": must name an op or a value of the layers; ops are ",
+                     absl::StrJoin(known, " "), ", values are like ",
+                     graph.layer.front().name));
+  }
+  return decisions;
+}
+
+}  // namespace
+
+int SqrtGroup(int num_layers) {
+  int k = static_cast<int>(std::sqrt(static_cast<double>(num_layers)));
+  while (k * k < num_layers) ++k;
+  return k;
+}
+
+std::vector<int> SavedValues(const Graph& graph) {
+  std::set<int> saved;
+  for (const Node& node : graph.layer) {
+    const OpDef& def = GetOpDef(node.op);
+    for (int slot = 0; slot < def.num_slots(); ++slot) {
+      if (node.slots[slot].value < 0) continue;
+      for (int read = 0; read < def.num_slots(); ++read) {
+        if ((def.slots[slot].grad_reads & Reads(read)) == 0) continue;
+        const int value = node.slots[read].value;
+        if (value >= 0 && graph.values[value].kind == ValueKind::kActivation) {
+          saved.insert(graph.Storage(value));
+        }
+      }
+    }
+  }
+  return {saved.begin(), saved.end()};
+}
+
+absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
+                                    const MemorySpec& memory) {
+  Plan plan;
+  plan.policy = memory.policy;
+  plan.graph_fingerprint = graph.Fingerprint();
+  switch (memory.policy) {
+    case Policy::kNone:
+      plan.decisions = DecideEach(graph, [](int, int) { return true; });
+      return plan;
+    case Policy::kSelective: {
+      const std::set<int> core = AttentionCore(graph);
+      plan.decisions =
+          DecideEach(graph, [&core](int v, int) { return core.count(v) == 0; });
+      return plan;
+    }
+    case Policy::kCheap: {
+      const std::vector<const Node*> producers = Producers(graph);
+      plan.decisions = DecideEach(graph, [&](int v, int) {
+        return v == graph.stream || producers[v] == nullptr ||
+               GetOpDef(producers[v]->op).is_product;
+      });
+      return plan;
+    }
+    case Policy::kFull:
+    case Policy::kSqrt: {
+      plan.group = memory.policy == Policy::kSqrt ? SqrtGroup(graph.num_layers)
+                                                  : memory.group;
+      if (plan.group < 1) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "memory.group: got ", plan.group, ": must be at least 1"));
+      }
+      plan.decisions = DecideEach(graph, [&](int v, int layer) {
+        return v == graph.stream && layer % plan.group == 0;
+      });
+      return plan;
+    }
+    case Policy::kCustom: {
+      EBB_ASSIGN_OR_RETURN(plan.decisions,
+                           DecideCustom(graph, memory.recompute));
+      return plan;
+    }
+    case Policy::kAuto:
+      break;
+  }
+  return absl::UnimplementedError("memory.policy: auto is not built yet");
+}
+
+}  // namespace ebb

@@ -1,0 +1,30 @@
+// The named recompute policies as plans: which values of which layers are kept.
+// Design section 4 has the table; costs and reasons are the planner's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/model/graph.h"
+#include "worker/model/job_spec.h"
+#include "worker/program/plan.h"
+
+namespace ebb {
+
+// Decides on every value of the layers that the policy names. `memory` gives
+// the policy, `group` (full) and `recompute` (custom); decisions are run-length
+// coded over layers.
+// Errors: INVALID_ARGUMENT for a custom name that matches no op or value of the
+// graph, listing what there is; UNIMPLEMENTED for auto.
+absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
+                                    const MemorySpec& memory);
+
+// Layers per group of `sqrt`: ceil(sqrt(num_layers)). Source: Chen et al. 2016,
+// section 4.
+int SqrtGroup(int num_layers);
+
+// Values (storages) of the layers that backward reads when everything is kept.
+std::vector<int> SavedValues(const Graph& graph);
+
+}  // namespace ebb
