@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/op_call.h"
@@ -29,10 +30,11 @@ struct OpCase {
   uint64_t value_key = 0;
   int64_t row_offset = 0;
 
-  double input_scale = 1;       // inputs lie in [-input_scale, input_scale]
-  bool pad_targets = false;     // some targets are -1
-  std::vector<double> state_1;  // values of one-element state slots, in order
-                                // of the slots; may be inf or NaN
+  double input_scale = 1;    // inputs lie in [-input_scale, input_scale]
+  bool pad_targets = false;  // some targets are -1
+  // Slots whose elements all have one value, in place of drawn ones; may be
+  // infinite or NaN.
+  std::vector<std::pair<int, double>> constants;
 };
 
 // The cases of `op`, at least one.
