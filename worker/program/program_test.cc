@@ -134,8 +134,8 @@ TEST(Lower, EveryPolicyIsSoundAndTight) {
         const double ratio =
             static_cast<double>(program->step_bytes) /
             static_cast<double>(program->account.largest_use_bytes);
-        EXPECT_LE(ratio, 1.02) << program->step_bytes << " "
-                               << program->account.largest_use_bytes;
+        EXPECT_LE(ratio, 1.02)
+            << program->step_bytes << " " << program->account.largest_use_bytes;
         EXPECT_EQ(program->account.memory.Sum(),
                   program->state_bytes + program->step_bytes);
       }
@@ -214,9 +214,8 @@ TEST(Lower, ProductFlopsAreThePapers) {
   const int64_t product_parameters =
       model.layers * (4 * d * d + 2 * d * model.ffn) + model.vocab * d;
   const int64_t tokens = micro * model.seq_len;
-  EXPECT_EQ(3 * forward,
-            tokens * (6 * product_parameters +
-                      12 * model.layers * d * model.seq_len));
+  EXPECT_EQ(3 * forward, tokens * (6 * product_parameters +
+                                   12 * model.layers * d * model.seq_len));
 }
 
 TEST(Lower, RefusesAPlanForAnotherGraph) {
@@ -234,12 +233,10 @@ TEST(Lower, EvaluationKeepsNothing) {
   for (AttentionKind attention :
        {AttentionKind::kFused, AttentionKind::kUnfused}) {
     ModelSpec model = SmallModel(attention, 0.1, 5);
-    const Program training =
-        Lowered(Build(model, 2), Named(Policy::kNone));
+    const Program training = Lowered(Build(model, 2), Named(Policy::kNone));
     auto graph = BuildTransformer(model, 1, 17, 17, false);
     ASSERT_TRUE(graph.ok());
-    auto evaluation =
-        LowerEvaluation(*graph, training, 3, BuiltInCpuBackend());
+    auto evaluation = LowerEvaluation(*graph, training, 3, BuiltInCpuBackend());
     ASSERT_TRUE(evaluation.ok()) << evaluation.status();
     EXPECT_EQ(evaluation->state_bytes, training.state_bytes);
     EXPECT_EQ(evaluation->account.saved_bytes, 0);

@@ -1,0 +1,164 @@
+// Plans say what the programs do: bytes, FLOPs, reasons, and what would fit.
+#include "server/planner/plan_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "worker/program/job_programs.h"
+
+namespace ebb {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec SmallJob(AttentionKind attention) {
+  JobSpec spec;
+  spec.model.layers = 5;
+  spec.model.hidden = 64;
+  spec.model.heads = spec.model.kv_heads = 4;
+  spec.model.ffn = 256;
+  spec.model.vocab = 257;
+  spec.model.seq_len = 32;
+  spec.model.attention = attention;
+  spec.model.dropout = 0.1;
+  spec.global_batch = 8;
+  spec.micro_batch = 4;
+  spec.steps = 6;
+  spec.memory.budget_bytes = int64_t{1} << 40;
+  return spec;
+}
+
+Plan Planned(const JobSpec& spec) {
+  auto plan = PlanJob(spec, BuiltInCpuBackend());
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+TEST(PlanJob, DecisionsAddUpToTheRecomputeFlops) {
+  for (AttentionKind attention :
+       {AttentionKind::kFused, AttentionKind::kUnfused}) {
+    double without = -1;
+    for (Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
+                          Policy::kFull, Policy::kSqrt}) {
+      JobSpec spec = SmallJob(attention);
+      spec.memory.policy = policy;
+      const Plan plan = Planned(spec);
+      double decided = 0;
+      for (const Decision& decision : plan.decisions) {
+        EXPECT_FALSE(decision.reason.empty());
+        EXPECT_GT(decision.bytes, 0) << decision.value;
+        decided += decision.flops;
+      }
+      // What fused attention computes twice inside its backward pass is no
+      // decision: policy none has it alone.
+      if (policy == Policy::kNone) without = plan.recompute_flops;
+      EXPECT_DOUBLE_EQ(decided + without, plan.recompute_flops)
+          << PolicyName(policy);
+    }
+  }
+}
+
+// A worker gets the decisions that the plan shows, no others.
+TEST(PlanJob, ShownDecisionsMakeTheSameProgram) {
+  for (Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
+                        Policy::kFull, Policy::kSqrt}) {
+    JobSpec spec = SmallJob(AttentionKind::kUnfused);
+    spec.memory.policy = policy;
+    spec.memory.group = policy == Policy::kFull ? 2 : 1;
+    const Plan plan = Planned(spec);
+    auto programs = LowerJob(spec, plan, BuiltInCpuBackend(), 1);
+    ASSERT_TRUE(programs.ok()) << programs.status();
+    const RankPlan rank = PredictRank(*programs, BuiltInCpuBackend());
+    EXPECT_EQ(rank.memory, plan.ranks[0].memory);
+    EXPECT_EQ(rank.peak_bytes, plan.ranks[0].peak_bytes);
+    EXPECT_EQ(rank.memory.Sum(), rank.peak_bytes);
+    EXPECT_EQ(rank.peak_bytes, rank.state_arena_bytes + rank.step_arena_bytes +
+                                   BuiltInCpuBackend().runtime_bytes);
+  }
+}
+
+TEST(PlanJob, EvaluationSharesTheStepArena) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.eval.every = 2;
+  spec.eval.micro = 8;
+  spec.eval.seq_len = 32;
+  spec.memory.policy = Policy::kFull;
+  spec.micro_batch = 1;
+  const Plan with = Planned(spec);
+  spec.eval.every = 0;
+  const Plan without = Planned(spec);
+  EXPECT_GE(with.ranks[0].step_arena_bytes, without.ranks[0].step_arena_bytes);
+  EXPECT_EQ(with.ranks[0].memory.Sum(), with.ranks[0].peak_bytes);
+}
+
+TEST(PlanJob, SaysWhenSelectiveSavesNothing) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.policy = Policy::kSelective;
+  EXPECT_THAT(absl::StrJoin(Planned(spec).notes, "\n"),
+              HasSubstr("selective saves nothing"));
+  spec.model.attention = AttentionKind::kUnfused;
+  EXPECT_EQ(absl::StrJoin(Planned(spec).notes, "\n").find("selective saves"),
+            std::string::npos);
+}
+
+TEST(PlanJob, MisfitNamesShortfallAndWhatFits) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.policy = Policy::kFull;
+  const int64_t full = Planned(spec).ranks[0].peak_bytes;
+  spec.memory.policy = Policy::kNone;
+  const int64_t none = Planned(spec).ranks[0].peak_bytes;
+  ASSERT_GT(none, full);
+  spec.memory.budget_bytes = full;
+  const Plan plan = Planned(spec);
+  EXPECT_FALSE(plan.fits);
+  const std::string notes = absl::StrJoin(plan.notes, "\n");
+  EXPECT_THAT(notes, HasSubstr(absl::StrCat("short of ", none - full)));
+  EXPECT_THAT(notes, HasSubstr("fits with memory.policy full"));
+  spec.memory.budget_bytes = 1;
+  EXPECT_THAT(absl::StrJoin(Planned(spec).notes, "\n"),
+              HasSubstr("no policy and no batch.micro fits"));
+}
+
+TEST(PlanJob, CandidatesAreSortedByPeak) {
+  const Plan plan = Planned(SmallJob(AttentionKind::kUnfused));
+  ASSERT_EQ(plan.pareto.size(), 5u);
+  for (size_t i = 1; i < plan.pareto.size(); ++i) {
+    EXPECT_LE(plan.pareto[i - 1].peak_bytes, plan.pareto[i].peak_bytes);
+  }
+}
+
+// The shape of Korthikanti et al. 2022, table 3, 1T, as one rank's arithmetic.
+TEST(PlanJob, PlansAJobFarLargerThanTheMachine) {
+  JobSpec spec = SmallJob(AttentionKind::kUnfused);
+  spec.model.layers = 128;
+  spec.model.hidden = 25600;
+  spec.model.heads = spec.model.kv_heads = 160;
+  spec.model.ffn = 102400;
+  spec.model.vocab = 51200;
+  spec.model.seq_len = 2048;
+  spec.micro_batch = 1;
+  spec.global_batch = 512;
+  const Plan plan = Planned(spec);
+  EXPECT_FALSE(plan.fits);
+  // 1008 billion parameters, 4 bytes each.
+  EXPECT_NEAR(
+      static_cast<double>(plan.ranks[0].memory[MemoryClass::kParameters]),
+      4 * 1008.04e9, 0.01e12);
+}
+
+TEST(DumpJob, HasBothPrograms) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.eval.every = 1;
+  spec.eval.micro = 2;
+  spec.eval.seq_len = 16;
+  const Plan plan = Planned(spec);
+  auto dump = DumpJob(spec, plan, BuiltInCpuBackend());
+  ASSERT_TRUE(dump.ok());
+  EXPECT_THAT(*dump, HasSubstr("block backward_layer  layers 4..0"));
+  EXPECT_THAT(*dump, HasSubstr("# evaluation"));
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,39 @@
+// All programs of a job on one rank, and the memory that they need together.
+// The planner and the trainer both start here, so what `ebb plan` prints and
+// what a worker takes are the same numbers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "worker/model/graph.h"
+#include "worker/model/job_spec.h"
+#include "worker/program/plan.h"
+#include "worker/program/program.h"
+
+namespace ebb {
+
+struct JobPrograms {
+  Graph graph;  // of training
+  Program training;
+  std::optional<Program> evaluation;  // eval.every > 0
+  int64_t step_bytes = 0;  // the larger of the two: they share the step arena
+};
+
+// The graph of one training microbatch.
+absl::StatusOr<Graph> BuildTrainingGraph(const JobSpec& spec);
+
+// Lowers training and, if the spec evaluates, evaluation of
+// `evaluation_sequences` sequences (at least 1; it does not change memory).
+// Errors: as BuildTransformer and LowerTraining.
+absl::StatusOr<JobPrograms> LowerJob(const JobSpec& spec, const Plan& plan,
+                                     const Backend& backend,
+                                     int64_t evaluation_sequences);
+
+// Memory of the rank by class at the peak of a training step. What the shared
+// step arena has beyond the training program's need is fragmentation.
+RankPlan PredictRank(const JobPrograms& programs, const Backend& backend);
+
+}  // namespace ebb
