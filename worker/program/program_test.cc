@@ -3,15 +3,10 @@
 // what the policy says.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "kernels/ops/op_def.h"
+#include "kernels/philox.h"
 #include "worker/model/transformer.h"
-#include "worker/program/dump.h"
 #include "worker/program/lower.h"
 #include "worker/program/policy.h"
 
@@ -242,6 +237,55 @@ TEST(Lower, EvaluationKeepsNothing) {
     EXPECT_EQ(evaluation->account.saved_bytes, 0);
     EXPECT_LE(static_cast<double>(evaluation->step_bytes),
               1.02 * evaluation->account.largest_use_bytes);
+  }
+}
+
+// Any mix of decisions, value by value and layer by layer, gives a sound
+// program with the same gradients in the same order.
+TEST(Lower, RandomMixesAreSound) {
+  const Graph graph = Build(SmallModel(AttentionKind::kUnfused, 0.1, 4), 2);
+  const Program none = Lowered(graph, Named(Policy::kNone));
+  const auto gradients = [](const Program& program) {
+    // Backward instructions layer by layer, whatever the blocks.
+    std::vector<std::string> order;
+    for (const Block& block : program.blocks) {
+      for (int64_t n = 0; n < block.count; ++n) {
+        const int64_t i = block.descending ? block.count - 1 - n : n;
+        for (const Instruction& instruction : block.instructions) {
+          if (instruction.phase != Phase::kBackward) continue;
+          order.push_back(InstanceName(
+              instruction.name, block.LayerOf(i, instruction.layer_offset)));
+        }
+      }
+    }
+    return order;
+  };
+  uint64_t state = 7;
+  for (int round = 0; round < 300; ++round) {
+    Plan plan;
+    plan.graph_fingerprint = graph.Fingerprint();
+    for (const Value& value : graph.values) {
+      if (value.kind != ValueKind::kActivation || !value.per_layer ||
+          value.view_of >= 0) {
+        continue;
+      }
+      for (int layer = 0; layer < graph.num_layers; ++layer) {
+        state = philox::Mix(state);
+        if (state % 2 == 0) continue;
+        Decision decision;
+        decision.value = value.name;
+        decision.first_layer = decision.last_layer = layer;
+        decision.decision = ActivationDecision::kRecompute;
+        plan.decisions.push_back(decision);
+      }
+    }
+    auto program =
+        LowerTraining(graph, plan, OptimizerSpec(), 4, BuiltInCpuBackend());
+    ASSERT_TRUE(program.ok()) << round << ": " << program.status();
+    EXPECT_EQ(gradients(*program), gradients(none)) << round;
+    EXPECT_LE(static_cast<double>(program->step_bytes),
+              1.02 * program->account.largest_use_bytes)
+        << round;
   }
 }
 
