@@ -3,7 +3,6 @@
 
 #include "kernels/ops/no_flops.h"
 #include "kernels/ops/type_check.h"
-#include "kernels/ops/workspace.h"
 #include "kernels/status.h"
 
 namespace ebb::embedding {
@@ -36,7 +35,6 @@ constinit const OpDef kDef = {
     .infer = Infer,
     .forward_flops = NoFlops,
     .backward_flops = BackwardFlops,
-    .workspace_bytes = EmbeddingWorkspaceBytes,
 };
 
 }  // namespace ebb::embedding

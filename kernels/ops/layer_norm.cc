@@ -2,7 +2,6 @@
 #include "kernels/ops/layer_norm.h"
 
 #include "kernels/ops/type_check.h"
-#include "kernels/ops/workspace.h"
 #include "kernels/status.h"
 
 namespace ebb::layer_norm {
@@ -68,7 +67,6 @@ constinit const OpDef kDef = {
     .infer = Infer,
     .forward_flops = ForwardFlops,
     .backward_flops = BackwardFlops,
-    .workspace_bytes = LayerNormWorkspaceBytes,
     .may_overwrite = kMayOverwrite,
 };
 

@@ -3,7 +3,6 @@
 
 #include "kernels/ops/no_flops.h"
 #include "kernels/ops/type_check.h"
-#include "kernels/ops/workspace.h"
 #include "kernels/status.h"
 
 namespace ebb::squared_norm {
@@ -33,7 +32,6 @@ constinit const OpDef kDef = {
     .infer = Infer,
     .forward_flops = ForwardFlops,
     .backward_flops = NoGradientFlops,
-    .workspace_bytes = SquaredNormWorkspaceBytes,
 };
 
 }  // namespace ebb::squared_norm

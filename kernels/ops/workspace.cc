@@ -1,82 +1,88 @@
 // Scratch of the kernels that need some.
 #include "kernels/ops/workspace.h"
 
+#include <algorithm>
+
 #include "kernels/ops/attention.h"
 #include "kernels/ops/attention_context.h"
 #include "kernels/ops/attention_scores.h"
-#include "kernels/ops/attention_shape.h"
-#include "kernels/ops/embedding.h"
-#include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
-#include "kernels/ops/squared_norm.h"
 
 namespace ebb {
 namespace {
 
-// Packed copies that a matrix product of one thread may hold: blocks of the
-// two operands and of the accumulator, far above any cache level.
-constexpr int64_t kProductBytesPerThread = int64_t{1} << 20;
-
-// Copies of all three matrices of a product (m x k) (k x n), and packing.
-int64_t ProductBytes(int64_t m, int64_t n, int64_t k, const Backend& backend) {
-  return AlignUp(m * k * 4) + AlignUp(k * n * 4) + AlignUp(m * n * 4) +
-         kProductBytesPerThread * backend.threads;
+constexpr int64_t RoundUp(int64_t count, int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
 }
+
+// Largest scratch a thread of oneDNN 2.6's AVX-512 product with a transposed
+// first operand (weight gradient): blocks of both operands. Measured over some
+// thousand shapes: 1721344, from 2048 outputs on.
+constexpr int64_t kTransposedProductBytes = int64_t{1728} << 10;
+// Of every such product: a batch of block addresses.
+constexpr int64_t kProductBatchBytes = 2 << 10;
+
+// Columns of the widest panel of packed operands: two AVX-512 vectors.
+constexpr int64_t kWidestPanel = 32;
+// Words drawn for a row of a tile: its elements and what a vector of blocks
+// adds.
+constexpr int64_t kDrawnWords = kAttentionTile + 512;
 
 }  // namespace
 
-int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
+// Forward and input gradient: oneDNN's largest scratch a thread is 262912, a
+// block of the second operand, and fits into kStridedProductBytes.
+int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
                              const Backend& backend) {
-  const TensorType& weight = types[linear::kWeight];
-  return ProductBytes(types[linear::kX].dims[0], weight.dims[0], weight.dims[1],
-                      backend);
+  int64_t bytes = kStridedProductBytes;
+  const bool weight_gradient = (bound & Reads(linear::kWeight)) != 0;
+  if (weight_gradient && backend.instruction_set.starts_with("avx512")) {
+    const TensorType& weight = types[linear::kWeight];
+    const int64_t rows = types[linear::kX].dims[0];
+    const int64_t copied =
+        4 * RoundUp(rows, 64) *
+        (RoundUp(weight.dims[0], 64) + RoundUp(weight.dims[1], 64));
+    bytes = std::max(
+        bytes, std::min(kTransposedProductBytes, kProductBatchBytes + copied));
+  }
+  return backend.threads * bytes;
 }
 
-int64_t AttentionScoresWorkspaceBytes(const OpAttrs& attrs, Types types,
-                                      uint32_t, const Backend& backend) {
-  const AttentionShape shape =
-      ShapeFromQuery(attrs, types[attention_scores::kQ]);
-  return backend.threads *
-         ProductBytes(shape.seq_len, shape.seq_len, shape.head_width, backend);
+int64_t AttentionScoresWorkspaceBytes(const OpAttrs&, Types, uint32_t,
+                                      const Backend& backend) {
+  return backend.threads * kStridedProductBytes;
 }
 
-int64_t AttentionContextWorkspaceBytes(const OpAttrs& attrs, Types types,
-                                       uint32_t, const Backend& backend) {
-  const AttentionShape shape =
-      ShapeFromKey(attrs, types[attention_context::kV]);
-  return backend.threads *
-         ProductBytes(shape.seq_len, shape.seq_len, shape.head_width, backend);
+int64_t AttentionContextWorkspaceBytes(const OpAttrs&, Types, uint32_t,
+                                       const Backend& backend) {
+  return backend.threads * kStridedProductBytes;
 }
 
-int64_t AttentionWorkspaceBytes(const OpAttrs& attrs, Types types, uint32_t,
-                                const Backend& backend) {
+// Keys and values of a head in panels, one tile, its context, three numbers a
+// row and the words drawn.
+int64_t AttentionForwardScratchBytes(const AttentionShape& shape) {
+  const int64_t width = RoundUp(shape.head_width, kWidestPanel);
+  const int64_t keys = RoundUp(shape.seq_len, kWidestPanel);
+  return AlignUp(4 *
+                 (2 * keys * width + kAttentionTile * kAttentionTile +
+                  kAttentionTile * width + 3 * kAttentionTile + kDrawnWords));
+}
+
+// Seven blocks of 64 rows or columns, two tiles and the words drawn.
+int64_t AttentionBackwardScratchBytes(const AttentionShape& shape) {
+  const int64_t width = RoundUp(shape.head_width, kWidestPanel);
+  return AlignUp(4 * (7 * kAttentionTile * width +
+                      2 * kAttentionTile * kAttentionTile + kDrawnWords));
+}
+
+int64_t AttentionWorkspaceBytes(const OpAttrs& attrs, Types types,
+                                uint32_t bound, const Backend& backend) {
   const AttentionShape shape = ShapeFromQuery(attrs, types[attention::kQ]);
-  // Row sums of dy * y, then per thread one head's operands and their
-  // gradients, and tiles.
-  return AlignUp(shape.rows() * shape.num_heads * 4) +
-         backend.threads * (8 * AlignUp(shape.seq_len * shape.head_width * 4) +
-                            kProductBytesPerThread);
-}
-
-int64_t LayerNormWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
-                                const Backend& backend) {
-  if (bound == 0) return 0;
-  // Partial sums of both parameter gradients.
-  return 2 * backend.threads * AlignUp(types[layer_norm::kX].dims[1] * 4);
-}
-
-int64_t EmbeddingWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
-                                const Backend&) {
-  if (bound == 0) return 0;
-  // Rows in order of their token.
-  return 2 * AlignUp(types[embedding::kTokens].num_elements() * 4) +
-         AlignUp((types[embedding::kWeight].dims[0] + 1) * 4);
-}
-
-int64_t SquaredNormWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
-                                  const Backend&) {
-  // One double a block of 4096 elements.
-  return AlignUp((types[squared_norm::kX].num_elements() + 4095) / 4096 * 8);
+  const int64_t heads = bound == 0 ? shape.num_heads : shape.num_kv_heads;
+  const int64_t threads =
+      std::min<int64_t>(backend.threads, shape.num_sequences * heads);
+  return threads * (bound == 0 ? AttentionForwardScratchBytes(shape)
+                               : AttentionBackwardScratchBytes(shape));
 }
 
 }  // namespace ebb

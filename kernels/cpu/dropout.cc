@@ -1,0 +1,88 @@
+// Dropout: forward and backward are the same map, with the mask drawn in both.
+#include "kernels/ops/dropout.h"
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/thread_team.h"
+#include "kernels/philox.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/dropout.cc"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/philox-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::cpu {
+namespace HWY_NAMESPACE {
+
+// Elements first .. first + size - 1 of one sequence.
+void DropoutRange(uint64_t key, uint32_t sequence, uint32_t step,
+                  uint64_t first, float dropout, const float* x, float* y,
+                  size_t size) {
+  constexpr size_t kChunk = 1024;
+  HWY_ALIGN uint32_t buffer[kChunk + kDrawSlack];
+  const DrawStream stream = {key, sequence, step};
+  const WordVec threshold = hn::Set(Words(), philox::DropThreshold(dropout));
+  const FloatVec scale = hn::Set(Floats(), philox::KeepScale(dropout));
+  for (size_t at = 0; at < size; at += kChunk) {
+    const size_t chunk = HWY_MIN(kChunk, size - at);
+    const uint32_t* words = DrawWords(stream, first + at, chunk, buffer);
+    ForEachVector(chunk, [&](size_t i, auto count) HWY_ATTR {
+      StoreSome(Drop(LoadSome(x + at + i, count), words + i, threshold, scale),
+                y + at + i, count);
+    });
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb::cpu {
+namespace {
+
+HWY_EXPORT(DropoutRange);
+
+void DropElements(const OpCall& call, const TensorType& type, const float* x,
+                  float* y) {
+  // [N, D]: seq_len rows a sequence; [B, H, T, T]: one row a sequence.
+  const int64_t rows_per_sequence = type.rank == 4 ? 1 : call.attrs->seq_len;
+  const int64_t size = rows_per_sequence * type.row_elements();
+  const int64_t first_element =
+      call.row_offset % rows_per_sequence * type.row_elements();
+  const int64_t first_sequence =
+      call.scalars->first_sequence + call.row_offset / rows_per_sequence;
+  const uint64_t key = philox::Key(call.scalars->seed, call.value_key);
+  ParallelFor(type.num_elements(), kElementGrain,
+              [&](int64_t begin, int64_t end) {
+                while (begin < end) {
+                  const int64_t element = first_element + begin;
+                  const int64_t sequence = element / size;
+                  const int64_t stop =
+                      std::min(end, (sequence + 1) * size - first_element);
+                  HWY_DYNAMIC_DISPATCH(DropoutRange)
+                  (key, static_cast<uint32_t>(first_sequence + sequence),
+                   static_cast<uint32_t>(call.scalars->step), element % size,
+                   call.attrs->dropout, x + begin, y + begin, stop - begin);
+                  begin = stop;
+                }
+              });
+}
+
+}  // namespace
+
+void DropoutForward(const OpCall& call, Stream) {
+  DropElements(call, call.slots[dropout::kY].type,
+               call.slots[dropout::kX].as<float>(),
+               call.slots[dropout::kY].as<float>());
+}
+
+void DropoutBackward(const OpCall& call, Stream) {
+  DropElements(call, call.grads[dropout::kY].type,
+               call.grads[dropout::kY].as<float>(),
+               call.grads[dropout::kX].as<float>());
+}
+
+}  // namespace ebb::cpu
+#endif  // HWY_ONCE

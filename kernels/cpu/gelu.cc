@@ -1,0 +1,95 @@
+// GELU and its gradient. The tanh form is a product with a logistic function,
+//   x / 2 * (1 + tanh(u)) = x * s,  s = 1 / (1 + exp(-2u)),
+//   u = sqrt(2 / pi) * (x + 0.044715 x^3)
+// which needs one exponential and loses nothing for negative x. Gradient:
+//   dx = dy * (s + x * s * (1 - s) * 2 u'),
+//   u' = sqrt(2 / pi) * (1 + 3 * 0.044715 x^2)
+#include "kernels/ops/gelu.h"
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/thread_team.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/gelu.cc"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::cpu {
+namespace HWY_NAMESPACE {
+
+struct Logistic {
+  FloatVec e, s;  // e = exp(-2u), s = 1 / (1 + e)
+};
+
+HWY_INLINE Logistic LogisticOf(FloatVec x) {
+  const Floats d;
+  const FloatVec one = hn::Set(d, 1.0f);
+  // -2 sqrt(2 / pi)
+  const FloatVec factor = hn::Set(d, -1.5957691216057308f);
+  const FloatVec cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715f), one);
+  // Bounded, so that e * s stays finite; NaN passes.
+  const FloatVec e =
+      Exp(hn::Min(hn::Set(d, 80.0f), hn::Mul(hn::Mul(x, factor), cubic)));
+  return {e, hn::Div(one, hn::Add(one, e))};
+}
+
+void GeluForwardRange(const float* x, float* y, size_t size) {
+  ForEachVector(size, [&](size_t i, auto count) HWY_ATTR {
+    const FloatVec value = LoadSome(x + i, count);
+    StoreSome(hn::Mul(value, LogisticOf(value).s), y + i, count);
+  });
+}
+
+void GeluBackwardRange(const float* x, const float* dy, float* dx,
+                       size_t size) {
+  const Floats d;
+  ForEachVector(size, [&](size_t i, auto count) HWY_ATTR {
+    const FloatVec value = LoadSome(x + i, count);
+    const Logistic logistic = LogisticOf(value);
+    // 2 u' = 2 sqrt(2 / pi) (1 + 3 * 0.044715 x^2)
+    const FloatVec slope =
+        hn::MulAdd(hn::Mul(value, value), hn::Set(d, 0.21406445f),
+                   hn::Set(d, 1.5957691216057308f));
+    // s (1 - s) = s * (e * s)
+    const FloatVec both = hn::Mul(logistic.s, hn::Mul(logistic.e, logistic.s));
+    const FloatVec gradient =
+        hn::MulAdd(hn::Mul(value, both), slope, logistic.s);
+    StoreSome(hn::Mul(LoadSome(dy + i, count), gradient), dx + i, count);
+  });
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb::cpu {
+
+HWY_EXPORT(GeluForwardRange);
+HWY_EXPORT(GeluBackwardRange);
+
+void GeluForward(const OpCall& call, Stream) {
+  const float* x = call.slots[gelu::kX].as<float>();
+  float* y = call.slots[gelu::kY].as<float>();
+  ParallelFor(call.slots[gelu::kX].type.num_elements(), kElementGrain,
+              [&](int64_t begin, int64_t end) {
+                HWY_DYNAMIC_DISPATCH(GeluForwardRange)
+                (x + begin, y + begin, end - begin);
+              });
+}
+
+void GeluBackward(const OpCall& call, Stream) {
+  const float* x = call.slots[gelu::kX].as<float>();
+  const float* dy = call.grads[gelu::kY].as<float>();
+  float* dx = call.grads[gelu::kX].as<float>();
+  ParallelFor(call.slots[gelu::kX].type.num_elements(), kElementGrain,
+              [&](int64_t begin, int64_t end) {
+                HWY_DYNAMIC_DISPATCH(GeluBackwardRange)
+                (x + begin, dy + begin, dx + begin, end - begin);
+              });
+}
+
+}  // namespace ebb::cpu
+#endif  // HWY_ONCE

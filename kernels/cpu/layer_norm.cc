@@ -1,0 +1,216 @@
+// Layer normalisation. With h = (x - mean) * rstd and g = dy * gain:
+//   dx = rstd * (g - mean_d(g) - h * mean_d(g * h))
+//   dgain_d += sum_n dy * h      dbias_d += sum_n dy
+// A row is summed vector by vector, then across lanes. The parameter
+// gradients sum rows in order, in blocks of kRowBlock, by columns.
+#include "kernels/ops/layer_norm.h"
+
+#include <cmath>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/thread_team.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/layer_norm.cc"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/vector-inl.h"
+
+#ifndef EBB_KERNELS_CPU_LAYER_NORM_ONCE
+#define EBB_KERNELS_CPU_LAYER_NORM_ONCE
+namespace ebb::cpu {
+
+struct LayerNormViews {
+  size_t width = 0;  // D
+  float epsilon = 0;
+  const float* x = nullptr;     // N D
+  const float* gain = nullptr;  // D
+  const float* bias = nullptr;  // D, or null
+  float* y = nullptr;           // N D
+  float* mean = nullptr;        // N
+  float* rstd = nullptr;        // N
+  const float* dy = nullptr;    // N D
+  float* dx = nullptr;          // N D, may be dy
+  float* dgain = nullptr;       // D, or null
+  float* dbias = nullptr;       // D, or null
+};
+
+}  // namespace ebb::cpu
+#endif  // EBB_KERNELS_CPU_LAYER_NORM_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::cpu {
+namespace HWY_NAMESPACE {
+
+// Rows whose sum is formed before it is added to the running total: keeps both
+// the error and the working set small.
+constexpr size_t kRowBlock = 64;
+
+void LayerNormForwardRows(const LayerNormViews& views, size_t begin,
+                          size_t end) {
+  const Floats d;
+  const size_t width = views.width;
+  const float inverse_width = 1.0f / static_cast<float>(width);
+  for (size_t n = begin; n < end; ++n) {
+    const float* x = views.x + n * width;
+    float* y = views.y + n * width;
+    FloatVec sum = hn::Zero(d);
+    ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
+      sum = hn::Add(sum, LoadSome(x + i, count));
+    });
+    const float mean = SumLanes(sum) * inverse_width;
+    const FloatVec means = hn::Set(d, mean);
+    FloatVec squares = hn::Zero(d);
+    ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
+      const FloatVec difference =
+          OrZero(hn::Sub(LoadSome(x + i, count), means), count);
+      squares = hn::MulAdd(difference, difference, squares);
+    });
+    const float rstd =
+        1.0f / std::sqrt(SumLanes(squares) * inverse_width + views.epsilon);
+    const FloatVec rstds = hn::Set(d, rstd);
+    ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
+      const FloatVec normal =
+          hn::Mul(hn::Sub(LoadSome(x + i, count), means), rstds);
+      const FloatVec gain = LoadSome(views.gain + i, count);
+      StoreSome(views.bias == nullptr
+                    ? hn::Mul(normal, gain)
+                    : hn::MulAdd(normal, gain, LoadSome(views.bias + i, count)),
+                y + i, count);
+    });
+    views.mean[n] = mean;
+    views.rstd[n] = rstd;
+  }
+}
+
+void LayerNormBackwardRows(const LayerNormViews& views, size_t begin,
+                           size_t end) {
+  const Floats d;
+  const size_t width = views.width;
+  const float inverse_width = 1.0f / static_cast<float>(width);
+  for (size_t n = begin; n < end; ++n) {
+    const float* x = views.x + n * width;
+    const float* dy = views.dy + n * width;
+    float* dx = views.dx + n * width;
+    const FloatVec mean = hn::Set(d, views.mean[n]);
+    const FloatVec rstd = hn::Set(d, views.rstd[n]);
+    FloatVec sum = hn::Zero(d);
+    FloatVec dot = hn::Zero(d);
+    ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
+      // Zero beyond the tail, since gain is.
+      const FloatVec g =
+          hn::Mul(LoadSome(dy + i, count), LoadSome(views.gain + i, count));
+      const FloatVec h = hn::Mul(hn::Sub(LoadSome(x + i, count), mean), rstd);
+      sum = hn::Add(sum, g);
+      dot = hn::MulAdd(g, h, dot);
+    });
+    const FloatVec mean_g = hn::Set(d, SumLanes(sum) * inverse_width);
+    const FloatVec mean_gh = hn::Set(d, SumLanes(dot) * inverse_width);
+    ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
+      const FloatVec g =
+          hn::Mul(LoadSome(dy + i, count), LoadSome(views.gain + i, count));
+      const FloatVec h = hn::Mul(hn::Sub(LoadSome(x + i, count), mean), rstd);
+      const FloatVec centred = hn::Sub(g, mean_g);
+      StoreSome(hn::Mul(rstd, hn::NegMulAdd(h, mean_gh, centred)), dx + i,
+                count);
+    });
+  }
+}
+
+// Adds columns begin .. end - 1 of the parameter gradients, over all rows.
+void LayerNormBackwardColumns(const LayerNormViews& views, size_t num_rows,
+                              size_t begin, size_t end) {
+  const Floats d;
+  const size_t width = views.width;
+  for (size_t block = 0; block < num_rows; block += kRowBlock) {
+    const size_t block_end = HWY_MIN(block + kRowBlock, num_rows);
+    ForEachVector(end - begin, [&](size_t i, auto count) HWY_ATTR {
+      const size_t column = begin + i;
+      FloatVec gain_sum = hn::Zero(d);
+      FloatVec bias_sum = hn::Zero(d);
+      for (size_t n = block; n < block_end; ++n) {
+        const FloatVec dy = LoadSome(views.dy + n * width + column, count);
+        bias_sum = hn::Add(bias_sum, dy);
+        if (views.dgain == nullptr) continue;
+        const FloatVec x = LoadSome(views.x + n * width + column, count);
+        const FloatVec h = hn::Mul(hn::Sub(x, hn::Set(d, views.mean[n])),
+                                   hn::Set(d, views.rstd[n]));
+        gain_sum = hn::MulAdd(dy, h, gain_sum);
+      }
+      if (views.dgain != nullptr) {
+        float* to = views.dgain + column;
+        StoreSome(hn::Add(LoadSome(to, count), gain_sum), to, count);
+      }
+      if (views.dbias != nullptr) {
+        float* to = views.dbias + column;
+        StoreSome(hn::Add(LoadSome(to, count), bias_sum), to, count);
+      }
+    });
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb::cpu {
+namespace {
+
+HWY_EXPORT(LayerNormForwardRows);
+HWY_EXPORT(LayerNormBackwardRows);
+HWY_EXPORT(LayerNormBackwardColumns);
+
+// Columns that one thread takes at least: whole cache lines.
+constexpr int64_t kColumnGrain = 64;
+
+LayerNormViews ViewsOf(const OpCall& call) {
+  LayerNormViews views;
+  views.epsilon = call.attrs->epsilon;
+  views.x = call.slots[layer_norm::kX].as<float>();
+  views.gain = call.slots[layer_norm::kGain].as<float>();
+  views.bias = call.slots[layer_norm::kBias].as<float>();
+  views.y = call.slots[layer_norm::kY].as<float>();
+  views.mean = call.slots[layer_norm::kMean].as<float>();
+  views.rstd = call.slots[layer_norm::kRstd].as<float>();
+  return views;
+}
+
+}  // namespace
+
+void LayerNormForward(const OpCall& call, Stream) {
+  LayerNormViews views = ViewsOf(call);
+  const TensorType& type = call.slots[layer_norm::kX].type;
+  views.width = type.dims[1];
+  ParallelFor(type.dims[0], RowGrain(type.dims[1]),
+              [&](int64_t begin, int64_t end) {
+                HWY_DYNAMIC_DISPATCH(LayerNormForwardRows)(views, begin, end);
+              });
+}
+
+void LayerNormBackward(const OpCall& call, Stream) {
+  LayerNormViews views = ViewsOf(call);
+  const TensorType& type = call.grads[layer_norm::kY].type;
+  views.width = type.dims[1];
+  views.dy = call.grads[layer_norm::kY].as<float>();
+  views.dx = call.grads[layer_norm::kX].as<float>();
+  views.dgain = call.grads[layer_norm::kGain].as<float>();
+  views.dbias = call.grads[layer_norm::kBias].as<float>();
+  // First, since dx may lie where dy does.
+  if (views.dgain != nullptr || views.dbias != nullptr) {
+    ParallelFor(type.dims[1], kColumnGrain, [&](int64_t begin, int64_t end) {
+      HWY_DYNAMIC_DISPATCH(LayerNormBackwardColumns)
+      (views, type.dims[0], begin, end);
+    });
+  }
+  if (views.dx != nullptr) {
+    ParallelFor(type.dims[0], RowGrain(type.dims[1]),
+                [&](int64_t begin, int64_t end) {
+                  HWY_DYNAMIC_DISPATCH(LayerNormBackwardRows)
+                  (views, begin, end);
+                });
+  }
+}
+
+}  // namespace ebb::cpu
+#endif  // HWY_ONCE
