@@ -149,7 +149,8 @@ int Drafter::ParameterStorage(const StorageKey& key) {
     case Content::kSecondMoment:
       address = key.content == Content::kFirstMoment ? layout.first_moment
                                                      : layout.second_moment;
-      storage.name += key.content == Content::kFirstMoment ? ".m" : ".v";
+      storage.name += key.content == Content::kFirstMoment ? ".first_moment"
+                                                           : ".second_moment";
       storage.memory_class = MemoryClass::kOptimizer;
       storage.home = Home::kState;
       break;
