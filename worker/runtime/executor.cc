@@ -265,7 +265,7 @@ absl::Status Executor::Compute(Call& call, int64_t iteration) {
     call.call.value_key = call.value_keys[iteration];
   }
   EBB_RETURN_IF_ERROR(device_.Launch(call.kernel, call.call, nullptr));
-  flops_ += instruction.flops;
+  if (instruction.phase != Phase::kUpdate) flops_ += instruction.flops;
   recompute_flops_ += instruction.recompute_flops;
   return absl::OkStatus();
 }
