@@ -41,7 +41,7 @@ class Device {
 };
 
 // Describes this machine's CPU with `threads` threads (0: all that the process
-// may run on), probing what libraries allocate outside the arenas.
+// may run on). Equal in every process of one environment.
 Backend DescribeCpu(int threads);
 
 // Sets the thread team's size for the process and returns the device.
