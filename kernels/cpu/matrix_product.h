@@ -12,8 +12,8 @@ namespace ebb::cpu {
 
 // Computes the product with scratch in `workspace` alone. Where oneDNN has no
 // kernel that takes its scratch from the caller (before AVX-512; rows that are
-// not dense), or wants more than there is, MultiplyStrided does the work: an
-// answer that depends on shapes, instruction set, threads and
+// not dense), is slow or wants more than there is, MultiplyStrided does the
+// work: an answer that depends on shapes, instruction set, threads and
 // `workspace_bytes`, never on the moment. Needs StridedProductScratchBytes() a
 // thread. Primitives are made at the first call of a shape and kept for the
 // life of the process. Throws dnnl::error if one cannot be made or run.

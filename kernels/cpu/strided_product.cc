@@ -16,8 +16,9 @@
 namespace ebb::cpu {
 
 // Block sizes: a panel of 256 x 32 floats fills half of a first-level cache,
-// the blocks of A and B (128 + 192 KiB) a second-level one.
-constexpr size_t kBlockRows = 128;
+// the blocks of A and B (144 + 192 KiB) a second-level one. Rows are whole
+// tiles and columns whole panels in every vector width.
+constexpr size_t kBlockRows = 144;
 constexpr size_t kBlockColumns = 192;
 constexpr size_t kBlockDepth = 256;
 
@@ -53,15 +54,10 @@ void MultiplyBlocks(const StridedProduct& p, float* packed_b, float* packed_a) {
       }
       for (size_t row = 0; row < m; row += kBlockRows) {
         const size_t rows = HWY_MIN(kBlockRows, m - row);
-        MatrixView a = {p.a + row * p.a_stride + at,
-                        static_cast<size_t>(p.a_stride), 1};
+        MatrixView a(p.a + row * p.a_stride + at, p.a_stride, 1);
         if (p.a_transposed) {
-          for (size_t i = 0; i < depth; ++i) {
-            const float* from = p.a + (at + i) * p.a_stride + row;
-            float* to = packed_a + i * kBlockRows;
-            for (size_t r = 0; r < rows; ++r) to[r] = from[r];
-          }
-          a = {packed_a, 1, kBlockRows};
+          a = PackTiles(p.a + at * p.a_stride + row, p.a_stride, depth, rows,
+                        packed_a);
         }
         MultiplyPanels(rows, a, packed_b, panel_stride, depth, add,
                        p.c + row * p.c_stride + column, p.c_stride, columns);

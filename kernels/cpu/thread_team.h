@@ -10,8 +10,10 @@
 
 namespace ebb::cpu {
 
-// Threads that the next parallel region may use.
-inline int NumThreads() { return omp_get_max_threads(); }
+// Threads that the next parallel region gets.
+inline int NumThreads() {
+  return std::min(omp_get_max_threads(), omp_get_thread_limit());
+}
 
 struct Range {
   int64_t begin = 0;

@@ -33,8 +33,18 @@ constexpr int kTileRows = 6;
 // A [rows, k] with any strides (elements).
 struct MatrixView {
   const float* data;
-  size_t row_stride;
+  size_t row_stride;  // within a tile
   size_t column_stride;
+  size_t tile_stride;  // from one tile of kTileRows rows to the next
+
+  MatrixView(const float* from, size_t rows_apart, size_t columns_apart)
+      : MatrixView(from, rows_apart, columns_apart, kTileRows * rows_apart) {}
+  MatrixView(const float* from, size_t rows_apart, size_t columns_apart,
+             size_t tiles_apart)
+      : data(from),
+        row_stride(rows_apart),
+        column_stride(columns_apart),
+        tile_stride(tiles_apart) {}
 };
 
 // `kRows` rows of accumulators, one row and those above it.
@@ -120,7 +130,7 @@ HWY_INLINE void MultiplyPanel(size_t rows, MatrixView a, const float* panel,
                               size_t columns) {
   for (; rows >= kTileRows; rows -= kTileRows) {
     MultiplyTile<kTileRows>(a, panel, depth, add, c, c_stride, columns);
-    a.data += kTileRows * a.row_stride;
+    a.data += a.tile_stride;
     c += kTileRows * c_stride;
   }
   for (; rows >= 2; rows -= 2) {
@@ -143,6 +153,23 @@ HWY_INLINE void MultiplyPanels(size_t rows, const MatrixView& a,
                   HWY_MIN(panel_columns, columns - at));
     panels += panel_stride;
   }
+}
+
+// Packs A, given transposed ([depth, rows] with rows `row_stride` apart), tile
+// by tile: a tile is [depth, kTileRows].
+HWY_INLINE MatrixView PackTiles(const float* a, size_t row_stride, size_t depth,
+                                size_t rows, float* tiles) {
+  for (size_t row = 0; row < rows; row += kTileRows) {
+    const size_t height = HWY_MIN(static_cast<size_t>(kTileRows), rows - row);
+    const float* from = a + row;
+    float* to = tiles + row * depth;
+    for (size_t k = 0; k < depth; ++k) {
+      for (size_t r = 0; r < height; ++r) to[r] = from[r];
+      from += row_stride;
+      to += kTileRows;
+    }
+  }
+  return {tiles, 1, kTileRows, kTileRows * depth};
 }
 
 // Packs B [depth, columns] with rows `row_stride` apart into panels
