@@ -55,12 +55,15 @@ namespace HWY_NAMESPACE {
 struct HeadSizes {
   size_t seq_len, width;
   size_t panel_columns;
+  size_t vector_width;  // W filled up to whole vectors
   size_t packed_width;  // W filled up to whole panels
 
   explicit HeadSizes(const AttentionShape& shape)
       : seq_len(shape.seq_len),
         width(shape.head_width),
         panel_columns(PanelColumns()),
+        vector_width((width + hn::Lanes(Floats()) - 1) / hn::Lanes(Floats()) *
+                     hn::Lanes(Floats())),
         packed_width((width + panel_columns - 1) / panel_columns *
                      panel_columns) {}
 };
@@ -175,13 +178,13 @@ void AttentionForwardHead(const AttentionCall& attention, size_t b, size_t h,
         if (s0 == 0) continue;
         const FloatVec factor = hn::Set(d, correction[r]);
         float* out = context + r * packed_width;
-        for (size_t i = 0; i < packed_width; i += lanes) {
+        for (size_t i = 0; i < sizes.vector_width; i += lanes) {
           hn::StoreU(hn::Mul(hn::LoadU(d, out + i), factor), d, out + i);
         }
       }
       MultiplyPanels(rows, {tile, kTile, 1}, values + s0 * panel,
                      seq_len * panel, columns, /*add=*/s0 > 0, context,
-                     packed_width, packed_width);
+                     packed_width, sizes.vector_width);
     }
     for (size_t r = 0; r < rows; ++r) {
       const FloatVec inverse = hn::Set(d, 1.0f / sum[r]);
@@ -293,13 +296,15 @@ void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
           PackRows(dy_view.data, dy.stride, rows, width, 1.0f, dy_rows,
                    rows * panel);
           MultiplyPanels(columns, {probs, 1, kTile}, dy_rows, rows * panel,
-                         rows, !first, dv_sum, packed_width, packed_width);
+                         rows, !first, dv_sum, packed_width,
+                         sizes.vector_width);
         }
         if (dk.data != nullptr) {
           PackRows(q_rows.data, q.stride, rows, width, scale, query_rows,
                    rows * panel);
           MultiplyPanels(columns, {dprobs, 1, kTile}, query_rows, rows * panel,
-                         rows, !first, dk_sum, packed_width, packed_width);
+                         rows, !first, dk_sum, packed_width,
+                         sizes.vector_width);
         }
         if (dq.data != nullptr) {
           MultiplyPanels(rows, {dprobs, kTile, 1}, key_rows, columns * panel,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/thread_team.h"
 #include "kernels/device.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/op_def.h"
@@ -169,8 +170,9 @@ TEST_F(MatrixProduct, LivesInTheSmallestWorkspace) {
 // run; and it stays within a factor of what is needed.
 TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
   const int64_t sizes[] = {1, 5, 31, 64, 257, 512, 769, 1000, 2048, 3001};
-  for (const int threads : {1, 2}) {
-    Use(threads);
+  for (const int team : {1, 2}) {
+    Use(team);
+    const int threads = NumThreads();
     int64_t largest = 0;
     for (const Form form : kForms) {
       for (const int64_t rows : sizes) {
@@ -186,8 +188,7 @@ TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
             const Case one = {form, rows, inputs, outputs};
             const int64_t wanted = OneDnnScratchBytes(one.product());
             const int64_t parts = form == Form::kWeightGradient ? threads : 1;
-            const int64_t given =
-                one.workspace_bytes(backend_) / threads * parts;
+            const int64_t given = one.workspace_bytes(backend_) / team * parts;
             EXPECT_LE(wanted, given) << one.name() << " threads " << threads;
             largest = std::max(largest, wanted / parts);
           }

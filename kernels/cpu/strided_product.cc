@@ -15,12 +15,12 @@
 #define EBB_KERNELS_CPU_STRIDED_PRODUCT_ONCE
 namespace ebb::cpu {
 
-// Block sizes: a panel of 256 x 32 floats fills half of a first-level cache,
-// the blocks of A and B (144 + 192 KiB) a second-level one. Rows are whole
+// Block sizes: a panel of 128 x 64 floats fills most of a first-level cache,
+// the blocks of A and B (72 + 192 KiB) fit a second-level one. Rows are whole
 // tiles and columns whole panels in every vector width.
 constexpr size_t kBlockRows = 144;
-constexpr size_t kBlockColumns = 192;
-constexpr size_t kBlockDepth = 256;
+constexpr size_t kBlockColumns = 384;
+constexpr size_t kBlockDepth = 128;
 
 }  // namespace ebb::cpu
 #endif  // EBB_KERNELS_CPU_STRIDED_PRODUCT_ONCE

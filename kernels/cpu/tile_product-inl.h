@@ -1,4 +1,4 @@
-// The innermost matrix product: a tile of C in registers, a panel of B two
+// The innermost matrix product: a tile of C in registers, a panel of B some
 // vectors wide, broadcast elements of A. Compiled once per instruction set.
 // Every element of C is one chain of multiply-adds in the order of k, started
 // from zero or from C: its value depends neither on its place in a tile nor on
@@ -19,16 +19,17 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
-// Columns of a panel of B.
-HWY_INLINE size_t PanelColumns() { return 2 * hn::Lanes(Floats()); }
-
-// Rows of a tile: twice as many accumulators fill the registers that two
-// vectors of B and a broadcast leave (16 registers before AVX-512, then 32).
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kTileRows = 8;
-#else
+// A tile is kTileRows x kPanelVectors vectors of accumulators: with a row of B
+// and a broadcast they fill the registers, 16 before AVX-512, then 32.
 constexpr int kTileRows = 6;
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kPanelVectors = 4;
+#else
+constexpr int kPanelVectors = 2;
 #endif
+
+// Columns of a panel of B.
+HWY_INLINE size_t PanelColumns() { return kPanelVectors * hn::Lanes(Floats()); }
 
 // A [rows, k] with any strides (elements).
 struct MatrixView {
@@ -47,98 +48,164 @@ struct MatrixView {
         tile_stride(tiles_apart) {}
 };
 
-// `kRows` rows of accumulators, one row and those above it.
-template <int kRows>
-struct TileAccumulators {
-  FloatVec low, high;
-  TileAccumulators<kRows - 1> above;
+// `kVectors` vectors side by side: the last one and those before it.
+template <int kVectors>
+struct RowVectors {
+  RowVectors<kVectors - 1> before;
+  FloatVec last;
 
+  HWY_INLINE static size_t Offset() {
+    return (kVectors - 1) * hn::Lanes(Floats());
+  }
   HWY_INLINE void SetZero() {
-    low = hn::Zero(Floats());
-    high = hn::Zero(Floats());
-    above.SetZero();
+    before.SetZero();
+    last = hn::Zero(Floats());
   }
-  template <typename Low, typename High>
-  HWY_INLINE void Load(const float* c, size_t stride, Low in_low,
-                       High in_high) {
-    const float* row = c + (kRows - 1) * stride;
-    low = LoadSome(row, in_low);
-    high = LoadSome(row + hn::Lanes(Floats()), in_high);
-    above.Load(c, stride, in_low, in_high);
+  HWY_INLINE void Load(const float* from) {
+    before.Load(from);
+    last = hn::LoadU(Floats(), from + Offset());
   }
-  template <typename Low, typename High>
-  HWY_INLINE void Store(float* c, size_t stride, Low in_low,
-                        High in_high) const {
-    float* row = c + (kRows - 1) * stride;
-    StoreSome(low, row, in_low);
-    StoreSome(high, row + hn::Lanes(Floats()), in_high);
-    above.Store(c, stride, in_low, in_high);
+  HWY_INLINE void Store(float* to) const {
+    before.Store(to);
+    hn::StoreU(last, Floats(), to + Offset());
   }
-  HWY_INLINE void Step(const float* a, size_t row_stride, FloatVec b_low,
-                       FloatVec b_high) {
-    const FloatVec element = hn::Set(Floats(), a[(kRows - 1) * row_stride]);
-    low = hn::MulAdd(element, b_low, low);
-    high = hn::MulAdd(element, b_high, high);
-    above.Step(a, row_stride, b_low, b_high);
+  // The first `columns` elements alone.
+  HWY_INLINE void LoadFirst(const float* from, size_t columns) {
+    before.LoadFirst(from, columns);
+    last = columns > Offset() ? LoadSome(from + Offset(), InLast(columns))
+                              : hn::Zero(Floats());
+  }
+  HWY_INLINE void StoreFirst(float* to, size_t columns) const {
+    before.StoreFirst(to, columns);
+    if (columns > Offset()) StoreSome(last, to + Offset(), InLast(columns));
+  }
+  HWY_INLINE void MulAdd(FloatVec factor, const RowVectors& b) {
+    before.MulAdd(factor, b.before);
+    last = hn::MulAdd(factor, b.last, last);
+  }
+
+ private:
+  HWY_INLINE static size_t InLast(size_t columns) {
+    return HWY_MIN(columns - Offset(), hn::Lanes(Floats()));
   }
 };
 
 template <>
-struct TileAccumulators<0> {
+struct RowVectors<0> {
   HWY_INLINE void SetZero() {}
-  template <typename Low, typename High>
-  HWY_INLINE void Load(const float*, size_t, Low, High) {}
-  template <typename Low, typename High>
-  HWY_INLINE void Store(float*, size_t, Low, High) const {}
-  HWY_INLINE void Step(const float*, size_t, FloatVec, FloatVec) {}
+  HWY_INLINE void Load(const float*) {}
+  HWY_INLINE void Store(float*) const {}
+  HWY_INLINE void LoadFirst(const float*, size_t) {}
+  HWY_INLINE void StoreFirst(float*, size_t) const {}
+  HWY_INLINE void MulAdd(FloatVec, const RowVectors&) {}
 };
 
-// C [kRows, columns] (+)= A [kRows, depth] * panel [depth, PanelColumns()].
-template <int kRows>
+// `kRows` rows of accumulators: the last one and those above it.
+template <int kRows, int kVectors>
+struct TileAccumulators {
+  TileAccumulators<kRows - 1, kVectors> above;
+  RowVectors<kVectors> row;
+
+  HWY_INLINE void SetZero() {
+    above.SetZero();
+    row.SetZero();
+  }
+  HWY_INLINE void Load(const float* c, size_t stride) {
+    above.Load(c, stride);
+    row.Load(c + (kRows - 1) * stride);
+  }
+  HWY_INLINE void Store(float* c, size_t stride) const {
+    above.Store(c, stride);
+    row.Store(c + (kRows - 1) * stride);
+  }
+  HWY_INLINE void LoadFirst(const float* c, size_t stride, size_t columns) {
+    above.LoadFirst(c, stride, columns);
+    row.LoadFirst(c + (kRows - 1) * stride, columns);
+  }
+  HWY_INLINE void StoreFirst(float* c, size_t stride, size_t columns) const {
+    above.StoreFirst(c, stride, columns);
+    row.StoreFirst(c + (kRows - 1) * stride, columns);
+  }
+  HWY_INLINE void Step(const float* a, size_t row_stride,
+                       const RowVectors<kVectors>& b) {
+    above.Step(a, row_stride, b);
+    row.MulAdd(hn::Set(Floats(), a[(kRows - 1) * row_stride]), b);
+  }
+};
+
+template <int kVectors>
+struct TileAccumulators<0, kVectors> {
+  HWY_INLINE void SetZero() {}
+  HWY_INLINE void Load(const float*, size_t) {}
+  HWY_INLINE void Store(float*, size_t) const {}
+  HWY_INLINE void LoadFirst(const float*, size_t, size_t) {}
+  HWY_INLINE void StoreFirst(float*, size_t, size_t) const {}
+  HWY_INLINE void Step(const float*, size_t, const RowVectors<kVectors>&) {}
+};
+
+// C [kRows, columns] (+)= A [kRows, depth] * panel [depth, PanelColumns()],
+// columns <= kVectors vectors.
+template <int kRows, int kVectors>
 HWY_INLINE void MultiplyTile(const MatrixView& a, const float* panel,
                              size_t depth, bool add, float* c, size_t c_stride,
                              size_t columns) {
-  const Floats d;
-  const size_t lanes = hn::Lanes(d);
-  TileAccumulators<kRows> tile;
-  const size_t in_low = HWY_MIN(columns, lanes);
-  const size_t in_high = columns - in_low;
+  const bool whole = columns == kVectors * hn::Lanes(Floats());
+  const size_t panel_columns = PanelColumns();
+  TileAccumulators<kRows, kVectors> tile;
   if (!add) {
     tile.SetZero();
-  } else if (columns == 2 * lanes) {
-    tile.Load(c, c_stride, AllLanes(), AllLanes());
+  } else if (whole) {
+    tile.Load(c, c_stride);
   } else {
-    tile.Load(c, c_stride, in_low, in_high);
+    tile.LoadFirst(c, c_stride, columns);
   }
   const float* element = a.data;
   for (size_t k = 0; k < depth; ++k) {
-    tile.Step(element, a.row_stride, hn::LoadU(d, panel),
-              hn::LoadU(d, panel + lanes));
+    RowVectors<kVectors> b;
+    b.Load(panel);
+    tile.Step(element, a.row_stride, b);
     element += a.column_stride;
-    panel += 2 * lanes;
+    panel += panel_columns;
   }
-  if (columns == 2 * lanes) {
-    tile.Store(c, c_stride, AllLanes(), AllLanes());
+  if (whole) {
+    tile.Store(c, c_stride);
   } else {
-    tile.Store(c, c_stride, in_low, in_high);
+    tile.StoreFirst(c, c_stride, columns);
   }
 }
 
 // The same for any number of rows.
-HWY_INLINE void MultiplyPanel(size_t rows, MatrixView a, const float* panel,
-                              size_t depth, bool add, float* c, size_t c_stride,
-                              size_t columns) {
+template <int kVectors>
+HWY_INLINE void MultiplyRows(size_t rows, MatrixView a, const float* panel,
+                             size_t depth, bool add, float* c, size_t c_stride,
+                             size_t columns) {
   for (; rows >= kTileRows; rows -= kTileRows) {
-    MultiplyTile<kTileRows>(a, panel, depth, add, c, c_stride, columns);
+    MultiplyTile<kTileRows, kVectors>(a, panel, depth, add, c, c_stride,
+                                      columns);
     a.data += a.tile_stride;
     c += kTileRows * c_stride;
   }
   for (; rows >= 2; rows -= 2) {
-    MultiplyTile<2>(a, panel, depth, add, c, c_stride, columns);
+    MultiplyTile<2, kVectors>(a, panel, depth, add, c, c_stride, columns);
     a.data += 2 * a.row_stride;
     c += 2 * c_stride;
   }
-  if (rows == 1) MultiplyTile<1>(a, panel, depth, add, c, c_stride, columns);
+  if (rows == 1) {
+    MultiplyTile<1, kVectors>(a, panel, depth, add, c, c_stride, columns);
+  }
+}
+
+// The same with half a panel where that is enough.
+HWY_INLINE void MultiplyPanel(size_t rows, const MatrixView& a,
+                              const float* panel, size_t depth, bool add,
+                              float* c, size_t c_stride, size_t columns) {
+  if (columns <= PanelColumns() / 2) {
+    MultiplyRows<kPanelVectors / 2>(rows, a, panel, depth, add, c, c_stride,
+                                    columns);
+  } else {
+    MultiplyRows<kPanelVectors>(rows, a, panel, depth, add, c, c_stride,
+                                columns);
+  }
 }
 
 // C [rows, columns] (+)= A [rows, depth] * B, where panel p of B starts at
@@ -188,8 +255,9 @@ HWY_INLINE void PackRows(const float* b, size_t row_stride, size_t depth,
     float* to = panels;
     for (size_t k = 0; k < depth; ++k) {
       if (width == panel_columns) {
-        hn::StoreU(hn::Mul(hn::LoadU(d, from), factors), d, to);
-        hn::StoreU(hn::Mul(hn::LoadU(d, from + lanes), factors), d, to + lanes);
+        for (size_t i = 0; i < panel_columns; i += lanes) {
+          hn::StoreU(hn::Mul(hn::LoadU(d, from + i), factors), d, to + i);
+        }
       } else {
         for (size_t i = 0; i < panel_columns; ++i) {
           to[i] = i < width ? from[i] * factor : 0.0f;
@@ -203,21 +271,44 @@ HWY_INLINE void PackRows(const float* b, size_t row_stride, size_t depth,
 }
 
 // The same for B given transposed: element (k, i) is b[i * row_stride + k].
+// Squares of 4 x 4 are turned in registers.
 HWY_INLINE void PackTransposed(const float* b, size_t row_stride, size_t depth,
                                size_t columns, float factor, float* panels,
                                size_t panel_stride) {
+  const hn::CappedTag<float, 4> d;
+  const auto factors = hn::Set(d, factor);
   const size_t panel_columns = PanelColumns();
   for (size_t at = 0; at < columns; at += panel_columns) {
     const size_t width = HWY_MIN(panel_columns, columns - at);
-    for (size_t i = 0; i < panel_columns; ++i) {
+    const size_t square_width = width / 4 * 4;
+    const size_t square_depth = depth / 4 * 4;
+    for (size_t i = 0; i < square_width; i += 4) {
+      const float* from = b + (at + i) * row_stride;
       float* to = panels + i;
-      if (i < width) {
-        const float* from = b + (at + i) * row_stride;
-        for (size_t k = 0; k < depth; ++k) {
-          to[k * panel_columns] = from[k] * factor;
-        }
-      } else {
-        for (size_t k = 0; k < depth; ++k) to[k * panel_columns] = 0.0f;
+      for (size_t k = 0; k < square_depth; k += 4) {
+        const auto load = [&](size_t row) HWY_ATTR {
+          return hn::Mul(hn::LoadU(d, from + row * row_stride + k), factors);
+        };
+        const auto row0 = load(0), row1 = load(1), row2 = load(2),
+                   row3 = load(3);
+        const auto low01 = hn::InterleaveLower(d, row0, row1);
+        const auto low23 = hn::InterleaveLower(d, row2, row3);
+        const auto high01 = hn::InterleaveUpper(d, row0, row1);
+        const auto high23 = hn::InterleaveUpper(d, row2, row3);
+        hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to);
+        hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d,
+                   to + panel_columns);
+        hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d,
+                   to + 2 * panel_columns);
+        hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d,
+                   to + 3 * panel_columns);
+        to += 4 * panel_columns;
+      }
+    }
+    for (size_t i = 0; i < panel_columns; ++i) {
+      const float* from = b + (at + i) * row_stride;
+      for (size_t k = i < square_width ? square_depth : 0; k < depth; ++k) {
+        panels[k * panel_columns + i] = i < width ? from[k] * factor : 0.0f;
       }
     }
     panels += panel_stride;

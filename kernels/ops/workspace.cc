@@ -22,8 +22,8 @@ constexpr int64_t kTransposedProductBytes = int64_t{1728} << 10;
 // Of every such product: a batch of block addresses.
 constexpr int64_t kProductBatchBytes = 2 << 10;
 
-// Columns of the widest panel of packed operands: two AVX-512 vectors.
-constexpr int64_t kWidestPanel = 32;
+// Columns of the widest panel of packed operands: four AVX-512 vectors.
+constexpr int64_t kWidestPanel = 64;
 // Words drawn for a row of a tile: its elements and what a vector of blocks
 // adds.
 constexpr int64_t kDrawnWords = kAttentionTile + 512;

@@ -12,8 +12,8 @@
 namespace ebb {
 
 // Packed blocks of both operands that one thread holds in a product of the
-// CPU backend's own, whatever its shape: (144 + 192) x 256 floats.
-constexpr int64_t kStridedProductBytes = (144 + 192) * 256 * 4;
+// CPU backend's own, whatever its shape: (144 + 384) x 128 floats.
+constexpr int64_t kStridedProductBytes = (144 + 384) * 128 * 4;
 
 // Queries and keys of a tile of fused attention.
 constexpr int64_t kAttentionTile = 64;
