@@ -133,6 +133,11 @@ v1::JobSpec WithDefaults(const v1::JobSpec& spec) {
     full.mutable_model()->MergeFrom(*preset);
   }
   full.MergeFrom(given);
+  // A duration is one value: merging would join the default's seconds with the
+  // given fraction.
+  if (given.resources().has_timeout()) {
+    *full.mutable_resources()->mutable_timeout() = given.resources().timeout();
+  }
 
   v1::ModelSpec* model = full.mutable_model();
   if (!model->has_kv_heads() && model->has_heads()) {
