@@ -1,0 +1,1284 @@
+// Decisions. The effect of each comes after its transaction.
+#include "server/coordinator.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/status.h"
+#include "monitoring/log.h"
+#include "proto/convert.h"
+#include "proto/effective_spec.h"
+#include "proto/report_file.h"
+#include "proto/validator.h"
+#include "proto/violations.h"
+#include "server/job_state.h"
+#include "server/log_file.h"
+
+namespace ebb {
+namespace {
+
+// A spec is a page of text; glob patterns and value lists leave it far below.
+constexpr int64_t kMaxSpecBytes = 1 << 20;
+// A backend is probed by running it: not with thousands of threads.
+constexpr int kMaxThreadsPerCore = 8;
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr int kDefaultPageSize = 50;
+constexpr int kMaxPageSize = 1000;
+// Half of gRPC's limit of 4 MiB for a message.
+constexpr int64_t kMaxPageBytes = 2 << 20;
+// Worker texts that go into a job's message.
+constexpr size_t kMaxMessageBytes = 4096;
+constexpr int kNumLogLines = 10;
+constexpr int64_t kMaxLogBytes = 2048;
+// Reports that wait for the store; beyond it workers are sent away and come
+// back.
+constexpr size_t kMaxPending = 10000;
+// So many reports are stored at once without waiting for kStorePeriod.
+constexpr size_t kStoreBatch = 50;
+constexpr absl::Duration kStorePeriod = absl::Milliseconds(100);
+constexpr absl::Duration kIdlePeriod = absl::Seconds(1);
+// A kill that had no effect is tried again after this.
+constexpr absl::Duration kKillPeriod = absl::Seconds(5);
+
+bool IsJobId(const std::string& id) {
+  return id.size() == 8 && std::all_of(id.begin(), id.end(), [](char c) {
+           return absl::ascii_isdigit(static_cast<unsigned char>(c)) ||
+                  absl::ascii_islower(static_cast<unsigned char>(c));
+         });
+}
+
+absl::Status NoSuchJob(const std::string& id) {
+  return absl::NotFoundError(absl::StrCat("no such job: '", OneLine(id), "'"));
+}
+
+absl::Status FieldError(const std::string& field, const std::string& value,
+                        const std::string& rule, const std::string& fix) {
+  v1::Violation violation;
+  violation.set_field(field);
+  violation.set_value(value);
+  violation.set_rule(rule);
+  violation.set_fix(fix);
+  return ViolationsStatus(absl::StatusCode::kInvalidArgument, {violation});
+}
+
+void SetTime(absl::Time time, google::protobuf::Timestamp* timestamp) {
+  const int64_t nanos = absl::ToUnixNanos(time);
+  timestamp->set_seconds(nanos / 1000000000);
+  timestamp->set_nanos(static_cast<int32_t>(nanos % 1000000000));
+}
+
+std::string FormatBytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes, " B")
+                   : absl::StrFormat("%.2f %s", value, kUnits[unit]);
+}
+
+// What a plan that does not fit lacks, and the nearest change that fits.
+absl::Status DoesNotFit(const Plan& plan) {
+  const RankPlan* worst = nullptr;
+  for (const RankPlan& rank : plan.ranks) {
+    if (worst == nullptr || rank.peak_bytes > worst->peak_bytes) worst = &rank;
+  }
+  if (worst == nullptr) {
+    return absl::ResourceExhaustedError("the job does not fit");
+  }
+  const auto largest =
+      std::max_element(worst->memory.bytes.begin(), worst->memory.bytes.end());
+  const auto largest_class =
+      static_cast<MemoryClass>(largest - worst->memory.bytes.begin());
+  std::string message = absl::StrCat(
+      "the job does not fit: need ", FormatBytes(worst->peak_bytes), ", have ",
+      FormatBytes(plan.budget_bytes), ", short by ",
+      FormatBytes(worst->peak_bytes - plan.budget_bytes), ": rank ",
+      worst->rank, ", largest class ", MemoryClassName(largest_class), " with ",
+      FormatBytes(*largest));
+  const PlanCandidate* nearest = nullptr;   // cheapest that fits
+  const PlanCandidate* smallest = nullptr;  // smallest of all
+  for (const PlanCandidate& candidate : plan.pareto) {
+    if (smallest == nullptr || candidate.peak_bytes < smallest->peak_bytes) {
+      smallest = &candidate;
+    }
+    if (candidate.fits &&
+        (nearest == nullptr ||
+         candidate.recompute_flops < nearest->recompute_flops)) {
+      nearest = &candidate;
+    }
+  }
+  if (nearest != nullptr) {
+    absl::StrAppend(&message,
+                    "; nearest that fits: memory.policy: ", nearest->policy,
+                    " needs ", FormatBytes(nearest->peak_bytes));
+  } else if (smallest != nullptr && smallest->peak_bytes < worst->peak_bytes) {
+    absl::StrAppend(&message, "; no policy fits: the smallest, ",
+                    smallest->policy,
+                    ", needs memory.budget: ", smallest->peak_bytes);
+  } else {
+    absl::StrAppend(&message, "; no policy needs less: set memory.budget: ",
+                    worst->peak_bytes, ", or a smaller batch.micro");
+  }
+  return absl::ResourceExhaustedError(message);
+}
+
+// A worker's backend against the plan's: what decides bits must agree; probed
+// bytes may differ by a page.
+std::string BackendDifference(const v1::Backend& planned,
+                              const v1::Backend& found) {
+  std::vector<std::string> parts;
+  const auto compare = [&](const char* what, const auto& a, const auto& b) {
+    if (a != b) {
+      parts.push_back(absl::StrCat(what, " is ", b, ", the plan is for ", a));
+    }
+  };
+  compare("kind", planned.kind(), found.kind());
+  compare("device_model", planned.device_model(), found.device_model());
+  compare("instruction_set", planned.instruction_set(),
+          found.instruction_set());
+  compare("threads", planned.threads(), found.threads());
+  compare("libraries", planned.libraries(), found.libraries());
+  return absl::StrJoin(parts, "; ");
+}
+
+std::string AttemptDirectory(const v1::Job& job) {
+  return absl::StrCat(job.directory(), "/attempt-", job.attempt());
+}
+
+absl::Status MakeDirectory(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrCat("cannot make directory ", path, ": ", strerror(errno)));
+}
+
+std::string Truncated(absl::string_view text) {
+  if (text.size() <= kMaxMessageBytes) return std::string(text);
+  return ToUtf8(absl::StrCat(text.substr(0, kMaxMessageBytes), "..."));
+}
+
+// What is needed of a spec in bytes, deterministic, to compare two requests.
+std::string SpecIdentity(const v1::JobSpec& spec) {
+  // Specs have no maps: serialization of equal messages is equal.
+  return spec.SerializeAsString();
+}
+
+}  // namespace
+
+struct Coordinator::LiveRank {
+  std::shared_ptr<WorkerConnection> connection;
+  bool order_sent = false;  // on this connection
+  bool started = false;
+  bool stepped = false;
+  int64_t stored_sequence = 0;
+  int64_t received_sequence = 0;  // stored ones and those in pending_
+  std::optional<v1::Finished> finished;
+};
+
+struct Coordinator::LiveJob {
+  int64_t number = 0;
+  v1::Job job;
+  int64_t last_event = 0;
+  std::vector<LiveRank> ranks;
+  // Monotonic times; of this process.
+  absl::Duration queue_time;
+  absl::Duration launch_time;
+  absl::Duration cancel_time;
+  std::optional<absl::Duration> end_time;
+  std::optional<absl::Duration> finished_time;
+  bool cancel_now = false;
+  std::string launch_error;
+  std::optional<StopSignal> last_signal;
+  absl::Duration last_signal_time;
+  bool left_reports_read = false;
+
+  int num_ranks() const { return std::max(1, job.plan().ranks_size()); }
+  int num_threads() const {
+    return std::max(1, job.spec().resources().threads()) * num_ranks();
+  }
+  // By the plan: a worker uses what its plan says, however large the budget.
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const v1::RankPlan& rank : job.plan().ranks()) {
+      sum += rank.peak_bytes();
+    }
+    return sum;
+  }
+  AttemptKey key() const {
+    return {job.id(), job.attempt(), AttemptDirectory(job), num_ranks()};
+  }
+};
+
+struct Coordinator::Planned {
+  v1::JobSpec effective;
+  JobSpec spec;
+  Plan plan;
+};
+
+Coordinator::Coordinator(CoordinatorParts parts, CoordinatorOptions options)
+    : parts_(std::move(parts)), options_(std::move(options)) {}
+
+Coordinator::~Coordinator() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Coordinator::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Coordinator::Run() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      const bool busy =
+          !pending_.empty() ||
+          std::any_of(live_.begin(), live_.end(), [](const auto& entry) {
+            return HasAttempt(entry.second->job.state());
+          });
+      const auto due = [this] {
+        return stopping_ || wake_ || pending_.size() >= kStoreBatch;
+      };
+      parts_.clock->Await(
+          &mutex_, absl::Condition(&due),
+          parts_.clock->Monotonic() + (busy ? kStorePeriod : kIdlePeriod));
+      if (stopping_) return;
+      wake_ = false;
+    }
+    Tick();
+  }
+}
+
+void Coordinator::Wake() { wake_ = true; }
+
+void Coordinator::Changed() { ++num_changes_; }
+
+int64_t Coordinator::WaitForChange(int64_t seen, absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto newer = [this, seen] { return stopping_ || num_changes_ > seen; };
+  mutex_.AwaitWithTimeout(absl::Condition(&newer), timeout);
+  return num_changes_;
+}
+
+// --- Requests ---
+
+absl::StatusOr<Coordinator::Planned> Coordinator::PlanSpec(
+    const v1::JobSpec& spec, bool allow_built_in) {
+  if (static_cast<int64_t>(spec.ByteSizeLong()) > kMaxSpecBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the spec has ", spec.ByteSizeLong(), " bytes: at most ",
+                     kMaxSpecBytes, " are taken"));
+  }
+  EBB_RETURN_IF_ERROR(ValidateSpec(spec));
+  MachineDefaults machine;
+  machine.threads = parts_.inventory->cores();
+  machine.budget_bytes = parts_.inventory->available_bytes();
+  machine.host_budget_bytes = machine.budget_bytes / 2;
+  Planned planned;
+  EBB_ASSIGN_OR_RETURN(planned.effective, EffectiveSpec(spec, machine));
+  EBB_ASSIGN_OR_RETURN(planned.spec, JobSpecFromMessage(planned.effective));
+  const v1::ResourceSpec& resources = planned.effective.resources();
+  const std::string device =
+      resources.device() == v1::DEVICE_KIND_CUDA ? "cuda" : "cpu";
+  const int max_threads = kMaxThreadsPerCore * parts_.inventory->cores();
+  absl::StatusOr<Backend> backend =
+      resources.threads() <= max_threads
+          ? parts_.inventory->Describe(device, resources.threads())
+          : FieldError("resources.threads", absl::StrCat(resources.threads()),
+                       absl::StrCat("this machine has ",
+                                    parts_.inventory->cores(), " cores"),
+                       absl::StrCat("use at most ", max_threads));
+  if (backend.ok() && !resources.device_model().empty() &&
+      resources.device_model() != backend->device_model) {
+    backend =
+        FieldError("resources.device_model", resources.device_model(),
+                   "must be a device of this machine",
+                   absl::StrCat("leave it out or use ", backend->device_model));
+  }
+  if (!backend.ok()) {
+    if (!allow_built_in) return backend.status();
+    backend = BuiltInCpuBackend();
+    backend->threads = resources.threads();
+  }
+  EBB_ASSIGN_OR_RETURN(planned.plan, parts_.plan_job(planned.spec, *backend));
+  return planned;
+}
+
+absl::StatusOr<v1::PlanJobResponse> Coordinator::PlanJob(
+    const v1::PlanJobRequest& request) {
+  EBB_ASSIGN_OR_RETURN(Planned planned,
+                       PlanSpec(request.spec(), /*allow_built_in=*/true));
+  v1::PlanJobResponse response;
+  if (request.dump()) {
+    const int num_ranks = static_cast<int>(planned.plan.ranks.size());
+    if (request.rank() < 0 || request.rank() >= num_ranks) {
+      return FieldError("rank", absl::StrCat(request.rank()),
+                        "must be a rank of the job",
+                        absl::StrCat("use 0 to ", num_ranks - 1));
+    }
+    EBB_ASSIGN_OR_RETURN(
+        *response.mutable_dump(),
+        parts_.dump_job(planned.spec, planned.plan, planned.plan.backend));
+  }
+  *response.mutable_plan() = PlanToMessage(planned.plan);
+  *response.mutable_effective_spec() = std::move(planned.effective);
+  return response;
+}
+
+absl::StatusOr<std::optional<v1::Job>> Coordinator::FindByRequest(
+    const v1::CreateJobRequest& request) {
+  if (request.request_id().empty()) return std::optional<v1::Job>();
+  EBB_ASSIGN_OR_RETURN(std::optional<RequestRow> row,
+                       parts_.store->GetRequest(request.request_id()));
+  if (!row) return std::optional<v1::Job>();
+  if (row->spec != SpecIdentity(request.spec())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("request_id '", OneLine(request.request_id()),
+                     "' was used with another spec, for job ", row->job_id));
+  }
+  EBB_ASSIGN_OR_RETURN(NumberedJob found, parts_.store->GetJob(row->job_id));
+  return std::optional<v1::Job>(std::move(found.job));
+}
+
+absl::StatusOr<v1::Job> Coordinator::CreateJob(
+    const v1::CreateJobRequest& request) {
+  if (request.request_id().size() > kMaxRequestIdBytes) {
+    return FieldError("request_id", OneLine(request.request_id()),
+                      absl::StrCat("at most ", kMaxRequestIdBytes, " bytes"),
+                      "use a shorter one");
+  }
+  EBB_ASSIGN_OR_RETURN(std::optional<v1::Job> earlier, FindByRequest(request));
+  if (earlier) return *std::move(earlier);
+  EBB_ASSIGN_OR_RETURN(Planned planned,
+                       PlanSpec(request.spec(), /*allow_built_in=*/false));
+  EBB_RETURN_IF_ERROR(parts_.check_files(planned.spec));
+  if (!planned.plan.fits) return DoesNotFit(planned.plan);
+
+  absl::MutexLock lock(&mutex_);
+  // A twin of this request may have come first.
+  EBB_ASSIGN_OR_RETURN(earlier, FindByRequest(request));
+  if (earlier) return *std::move(earlier);
+  auto live = std::make_unique<LiveJob>();
+  v1::Job& job = live->job;
+  do {
+    job.set_id(parts_.make_id());
+    job.set_directory(
+        absl::StrCat(options_.state_directory, "/jobs/", job.id()));
+  } while (std::filesystem::exists(job.directory()) ||
+           parts_.store->GetJob(job.id()).ok());
+  EBB_RETURN_IF_ERROR(MakeDirectory(job.directory()));
+  job.set_name(planned.effective.name());
+  *job.mutable_plan() = PlanToMessage(planned.plan);
+  *job.mutable_spec() = std::move(planned.effective);
+  SetTime(parts_.clock->Now(), job.mutable_create_time());
+  live->queue_time = parts_.clock->Monotonic();
+  live->ranks.resize(live->num_ranks());
+  Change change;
+  change.new_jobs.emplace_back();  // ChangeState fills it
+  if (!request.request_id().empty()) {
+    change.requests.push_back(
+        {request.request_id(), job.id(), SpecIdentity(request.spec())});
+  }
+  const absl::Status stored = ChangeState(
+      *live, v1::STATE_QUEUED, v1::REASON_WAITING, "", std::move(change));
+  if (!stored.ok()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(job.directory(), ignored);
+    return stored;
+  }
+  EBB_ASSIGN_OR_RETURN(const NumberedJob numbered,
+                       parts_.store->GetJob(job.id()));
+  live->number = numbered.number;
+  v1::Job answer = job;
+  live_[answer.id()] = std::move(live);
+  Wake();
+  return answer;
+}
+
+absl::StatusOr<v1::Job> Coordinator::GetJob(const v1::GetJobRequest& request) {
+  if (!IsJobId(request.id())) return NoSuchJob(request.id());
+  auto found = parts_.store->GetJob(request.id());
+  if (absl::IsNotFound(found.status())) return NoSuchJob(request.id());
+  if (!found.ok()) return found.status();
+  return std::move(found->job);
+}
+
+absl::StatusOr<v1::ListJobsResponse> Coordinator::ListJobs(
+    const v1::ListJobsRequest& request) {
+  if (request.page_size() < 0) {
+    return FieldError("page_size", absl::StrCat(request.page_size()),
+                      "must not be negative", "leave it out for 50");
+  }
+  std::vector<v1::State> states;
+  for (const int state : request.states()) {
+    if (!v1::State_IsValid(state) || state == v1::STATE_UNSPECIFIED) {
+      return FieldError("states", absl::StrCat(state),
+                        "must be states of a job", "use ebb.v1.State");
+    }
+    states.push_back(static_cast<v1::State>(state));
+  }
+  // A page token is "p" and the number of the last job of the page before.
+  int64_t before = 0;
+  if (!request.page_token().empty() &&
+      (request.page_token()[0] != 'p' ||
+       !absl::SimpleAtoi(request.page_token().substr(1), &before) ||
+       before <= 0)) {
+    return FieldError("page_token", OneLine(request.page_token()),
+                      "must be the next_page_token of an answer",
+                      "start without one");
+  }
+  const int limit = request.page_size() == 0
+                        ? kDefaultPageSize
+                        : std::min<int>(request.page_size(), kMaxPageSize);
+  EBB_ASSIGN_OR_RETURN(
+      std::vector<NumberedJob> jobs,
+      parts_.store->ListJobs(states, before, limit + 1, kMaxPageBytes));
+  v1::ListJobsResponse response;
+  int64_t last = 0;
+  for (NumberedJob& job : jobs) {
+    if (response.jobs_size() == limit) break;
+    last = job.number;
+    *response.add_jobs() = std::move(job.job);
+  }
+  if (last > 0) {
+    // Short of the limit, the page may have been cut by its bytes.
+    EBB_ASSIGN_OR_RETURN(const std::vector<NumberedJob> more,
+                         parts_.store->ListJobs(states, last, 1, 1));
+    if (!more.empty()) {
+      response.set_next_page_token(absl::StrCat("p", last));
+    }
+  }
+  return response;
+}
+
+absl::StatusOr<v1::Job> Coordinator::CancelJob(
+    const v1::CancelJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = live_.find(request.id());
+  if (found == live_.end()) {
+    EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob([&] {
+                           v1::GetJobRequest get;
+                           get.set_id(request.id());
+                           return get;
+                         }()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job has ended: ", StateLabel(job.state()), ": job ", job.id()));
+  }
+  LiveJob& live = *found->second;
+  switch (live.job.state()) {
+    case v1::STATE_QUEUED: {
+      EBB_RETURN_IF_ERROR(ChangeState(live, v1::STATE_CANCELLED,
+                                      v1::REASON_USER_REQUEST,
+                                      "cancelled before it started"));
+      v1::Job job = live.job;
+      live_.erase(found);
+      Wake();
+      return job;
+    }
+    case v1::STATE_CANCELLING:
+      break;
+    default:
+      live.cancel_time = parts_.clock->Monotonic();
+      EBB_RETURN_IF_ERROR(
+          ChangeState(live, v1::STATE_CANCELLING, v1::REASON_USER_REQUEST, ""));
+  }
+  live.cancel_now |= request.now();
+  Wake();
+  return live.job;
+}
+
+absl::Status Coordinator::DeleteJob(const v1::DeleteJobRequest& request) {
+  if (!IsJobId(request.id())) return NoSuchJob(request.id());
+  std::string aside;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = live_.find(request.id());
+    if (found != live_.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the job has not ended: ", StateLabel(found->second->job.state()),
+          ": cancel it first: job ", request.id()));
+    }
+    auto stored = parts_.store->GetJob(request.id());
+    if (absl::IsNotFound(stored.status())) return NoSuchJob(request.id());
+    EBB_RETURN_IF_ERROR(stored.status());
+    // Out of the way first: a crash leaves either the whole job or a folder
+    // that the next start removes.
+    aside =
+        absl::StrCat(options_.state_directory, "/jobs/.deleted-", request.id());
+    std::error_code error;
+    std::filesystem::rename(stored->job.directory(), aside, error);
+    if (error && error != std::errc::no_such_file_or_directory) {
+      return absl::InternalError(absl::StrCat(
+          "cannot remove ", stored->job.directory(), ": ", error.message()));
+    }
+    EBB_RETURN_IF_ERROR(parts_.store->DeleteJob(request.id()));
+    parts_.exporter->JobDeleted(stored->job.state());
+    Changed();
+  }
+  std::error_code error;
+  std::filesystem::remove_all(aside, error);
+  if (error) {
+    EBB_LOG(WARNING) << "cannot remove " << aside << ": " << error.message();
+  }
+  EBB_LOG(INFO) << "job " << request.id() << " deleted";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobEvents> Coordinator::EventsAfter(const std::string& id,
+                                                   int64_t sequence,
+                                                   int limit) {
+  v1::GetJobRequest get;
+  get.set_id(id);
+  // In this order: a final state that is read first has its event already.
+  EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
+  JobEvents result;
+  EBB_ASSIGN_OR_RETURN(result.events,
+                       parts_.store->Events(id, sequence, limit));
+  for (v1::JobEvent& event : result.events) {
+    if (!event.has_job()) continue;
+    *event.mutable_job()->mutable_spec() = job.spec();
+    *event.mutable_job()->mutable_plan() = job.plan();
+  }
+  if (!result.events.empty() && sequence >= 0 &&
+      result.events.front().sequence() > sequence + 1) {
+    result.events.front().set_history_lost(true);
+  }
+  result.ended =
+      IsFinal(job.state()) && static_cast<int>(result.events.size()) < limit;
+  return result;
+}
+
+absl::StatusOr<JobSteps> Coordinator::StepsAfter(const std::string& id,
+                                                 int64_t step, int limit) {
+  v1::GetJobRequest get;
+  get.set_id(id);
+  EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
+  JobSteps result;
+  const int num_ranks = std::max(1, job.plan().ranks_size());
+  EBB_ASSIGN_OR_RETURN(result.steps,
+                       parts_.store->Steps(id, num_ranks, step, limit));
+  result.ended =
+      IsFinal(job.state()) && static_cast<int>(result.steps.size()) < limit;
+  return result;
+}
+
+absl::StatusOr<LogLocation> Coordinator::FindLog(const std::string& id,
+                                                 int attempt, int rank) {
+  v1::GetJobRequest get;
+  get.set_id(id);
+  EBB_ASSIGN_OR_RETURN(v1::Job job, GetJob(get));
+  LogLocation location;
+  location.num_ranks = std::max(1, job.plan().ranks_size());
+  location.ended = IsFinal(job.state());
+  if (rank < 0 || rank >= location.num_ranks) {
+    return FieldError("rank", absl::StrCat(rank), "must be a rank of the job",
+                      absl::StrCat("use 0 to ", location.num_ranks - 1));
+  }
+  if (attempt < 0 || attempt > job.attempt()) {
+    return FieldError(
+        "attempt", absl::StrCat(attempt), "must be an attempt of the job",
+        absl::StrCat("use 1 to ", job.attempt(), ", or 0 for the newest"));
+  }
+  location.attempt = attempt == 0 ? job.attempt() : attempt;
+  job.set_attempt(location.attempt);
+  location.directory = AttemptDirectory(job);
+  return location;
+}
+
+// --- Changes ---
+
+void Coordinator::AddEvent(LiveJob& live, v1::JobEvent event, Change* change) {
+  event.set_sequence(++live.last_event);
+  SetTime(parts_.clock->Now(), event.mutable_time());
+  change->events.push_back({live.job.id(), std::move(event)});
+}
+
+absl::Status Coordinator::ChangeState(LiveJob& live, v1::State to,
+                                      v1::Reason reason,
+                                      const std::string& message,
+                                      Change change) {
+  const v1::State from = live.job.state();
+  const absl::Status allowed = CheckTransition(from, to, reason);
+  if (!allowed.ok()) {
+    parts_.exporter->TransitionRefused(from, to);
+    const absl::Status status =
+        Annotate(allowed, absl::StrCat("job ", live.job.id()));
+    EBB_LOG(ERROR) << status.message();
+    return status;
+  }
+  v1::Job job = live.job;
+  job.set_state(to);
+  job.set_reason(reason);
+  job.set_message(message);
+  if (to == v1::STATE_STARTING && !job.has_start_time()) {
+    SetTime(parts_.clock->Now(), job.mutable_start_time());
+  }
+  if (IsFinal(to)) SetTime(parts_.clock->Now(), job.mutable_end_time());
+  if (to == v1::STATE_STARTING) {
+    job.set_attempt(job.attempt() + 1);
+    AttemptRow attempt;
+    attempt.job_id = job.id();
+    attempt.attempt = job.attempt();
+    attempt.launch_time = parts_.clock->Now();
+    change.attempts.push_back(attempt);
+  }
+  const int64_t last_event = live.last_event;
+  v1::JobEvent event;
+  *event.mutable_job() = job;
+  AddEvent(live, std::move(event), &change);
+  if (change.new_jobs.empty()) {
+    change.jobs.push_back(job);
+  } else {
+    change.new_jobs.front() = job;
+  }
+  const absl::Status stored = parts_.store->Apply(change);
+  if (!stored.ok()) {
+    live.last_event = last_event;
+    EBB_LOG(ERROR) << "job " << job.id() << " stays " << StateLabel(from)
+                   << ": " << stored.message();
+    return Annotate(stored, absl::StrCat("job ", job.id()));
+  }
+  live.job = std::move(job);
+  parts_.exporter->JobChanged(from, live.job);
+  EBB_LOG(INFO) << "job " << live.job.id() << " attempt " << live.job.attempt()
+                << ": " << StateLabel(from) << " to " << StateLabel(to)
+                << (reason == v1::REASON_UNSPECIFIED ? "" : ", ")
+                << (reason == v1::REASON_UNSPECIFIED ? "" : ReasonLabel(reason))
+                << (message.empty() ? "" : ": ") << message;
+  Changed();
+  return absl::OkStatus();
+}
+
+// --- Workers ---
+
+absl::Status Coordinator::Connect(
+    const v1::WorkerMessage& first,
+    std::shared_ptr<WorkerConnection> connection) {
+  if (!first.has_register_()) {
+    return absl::InvalidArgumentError(
+        "the first message of a worker must be `register`");
+  }
+  absl::MutexLock lock(&mutex_);
+  const auto found = live_.find(first.job_id());
+  if (found == live_.end()) {
+    v1::GetJobRequest get;
+    get.set_id(first.job_id());
+    EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job has ended: ", StateLabel(job.state()), ": job ", job.id()));
+  }
+  LiveJob& live = *found->second;
+  if (!HasAttempt(live.job.state()) || first.attempt() != live.job.attempt()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("attempt ", first.attempt(), " is not the current one, ",
+                     live.job.attempt(), ": job ", live.job.id()));
+  }
+  if (first.rank() < 0 || first.rank() >= live.num_ranks()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", first.rank(), " is not one of ", live.num_ranks(),
+                     ": job ", live.job.id()));
+  }
+  const std::string difference =
+      BackendDifference(live.job.plan().backend(), first.register_().backend());
+  if (!difference.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the worker's backend is not the plan's: ", difference,
+                     ": rank ", first.rank(), ": job ", live.job.id()));
+  }
+  LiveRank& rank = live.ranks[first.rank()];
+  const bool resumed = first.register_().resumed();
+  if (!resumed && rank.received_sequence > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the rank has reported already and cannot start afresh: rank ",
+        first.rank(), ": job ", live.job.id()));
+  }
+  if (rank.connection != nullptr) {
+    rank.connection->Close(absl::AbortedError("the rank has connected again"));
+  }
+  rank.connection = std::move(connection);
+  rank.order_sent = false;
+  v1::CoordinatorMessage answer;
+  if (resumed) {
+    rank.started = true;
+    answer.mutable_acknowledge()->set_sequence(rank.stored_sequence);
+  } else {
+    v1::Assignment& assignment = *answer.mutable_assignment();
+    *assignment.mutable_spec() = live.job.spec();
+    *assignment.mutable_plan() = live.job.plan();
+    // For people; a worker reads decisions and ranks.
+    assignment.mutable_plan()->clear_pareto();
+    assignment.set_directory(live.job.directory());
+    assignment.set_poison(options_.poison);
+  }
+  rank.connection->Send(std::move(answer));
+  parts_.exporter->Heard(live.job.id(), first.rank());
+  Wake();
+  return absl::OkStatus();
+}
+
+void Coordinator::Disconnect(const v1::WorkerMessage& first,
+                             const WorkerConnection* connection) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = live_.find(first.job_id());
+  if (found == live_.end()) return;
+  for (LiveRank& rank : found->second->ranks) {
+    if (rank.connection.get() == connection) rank.connection = nullptr;
+  }
+  Wake();
+}
+
+absl::Status Coordinator::Receive(const v1::WorkerMessage& message,
+                                  const WorkerConnection* connection) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = live_.find(message.job_id());
+  if (found == live_.end()) {
+    return absl::FailedPreconditionError("the job has ended");
+  }
+  LiveJob& live = *found->second;
+  if (message.attempt() != live.job.attempt() || message.rank() < 0 ||
+      message.rank() >= live.num_ranks() ||
+      live.ranks[message.rank()].connection.get() != connection) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the message is not of the connected rank: rank ", message.rank(),
+        ": attempt ", message.attempt(), ": job ", live.job.id()));
+  }
+  if (pending_.size() >= kMaxPending) {
+    return absl::UnavailableError("the store is behind: connect again later");
+  }
+  parts_.exporter->Heard(live.job.id(), message.rank());
+  return Annotate(
+      ReceiveLocked(live, message),
+      absl::StrCat("rank ", message.rank(), ": job ", live.job.id()));
+}
+
+absl::Status Coordinator::ReceiveLocked(LiveJob& live,
+                                        const v1::WorkerMessage& message) {
+  LiveRank& rank = live.ranks[message.rank()];
+  switch (message.message_case()) {
+    case v1::WorkerMessage::kStarted:
+      rank.started = true;
+      for (const std::string& difference :
+           message.started().plan_differences()) {
+        EBB_LOG(WARNING) << "job " << live.job.id() << " rank "
+                         << message.rank()
+                         << ": plan and program differ: " << difference;
+      }
+      pending_.push_back(message);
+      Wake();
+      return absl::OkStatus();
+    case v1::WorkerMessage::kReport:
+    case v1::WorkerMessage::kFinished:
+      break;
+    default:
+      return absl::InvalidArgumentError("the message holds no report");
+  }
+  if (message.sequence() <= rank.received_sequence) {
+    // Sent again. What is still pending is acknowledged when it is stored.
+    if (message.sequence() <= rank.stored_sequence &&
+        rank.connection != nullptr) {
+      v1::CoordinatorMessage answer;
+      answer.mutable_acknowledge()->set_sequence(rank.stored_sequence);
+      rank.connection->Send(std::move(answer));
+    }
+    return absl::OkStatus();
+  }
+  if (message.sequence() != rank.received_sequence + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("report ", message.sequence(), " came where report ",
+                     rank.received_sequence + 1, " was due"));
+  }
+  v1::WorkerMessage report = message;
+  if (report.has_report()) {
+    switch (report.report().report_case()) {
+      case v1::RankReport::kStep: {
+        v1::Step& step = *report.mutable_report()->mutable_step();
+        if (step.ranks_size() != 1 || step.step() < 1 ||
+            step.step() > live.job.spec().steps()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("a step report needs one rank and a step of 1 to ",
+                           live.job.spec().steps(), ": step ", step.step(),
+                           " of ", step.ranks_size(), " ranks"));
+        }
+        step.set_attempt(report.attempt());
+        step.mutable_ranks(0)->set_rank(report.rank());
+        if (!step.has_time()) {
+          SetTime(parts_.clock->Now(), step.mutable_time());
+        }
+        break;
+      }
+      case v1::RankReport::kEval:
+        report.mutable_report()->mutable_eval()->set_attempt(report.attempt());
+        break;
+      case v1::RankReport::kCheckpoint:
+        report.mutable_report()->mutable_checkpoint()->set_attempt(
+            report.attempt());
+        break;
+      default:
+        return absl::InvalidArgumentError("the report is empty");
+    }
+  } else {
+    v1::Finished& finished = *report.mutable_finished();
+    finished.set_message(Truncated(finished.message()));
+    // The end is worth a look at once.
+    Wake();
+  }
+  rank.received_sequence = report.sequence();
+  pending_.push_back(std::move(report));
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::StoreReports() {
+  if (pending_.empty()) return absl::OkStatus();
+  Change change;
+  std::map<std::string, v1::Job> jobs;  // as they will be
+  std::map<std::string, int64_t> last_events;
+  std::map<std::pair<std::string, int>, RankRow> rows;
+  for (const v1::WorkerMessage& message : pending_) {
+    const auto found = live_.find(message.job_id());
+    if (found == live_.end() ||
+        message.attempt() != found->second->job.attempt()) {
+      continue;
+    }
+    LiveJob& live = *found->second;
+    last_events.emplace(live.job.id(), live.last_event);
+    v1::Job& job = jobs.try_emplace(live.job.id(), live.job).first->second;
+    const LiveRank& rank = live.ranks[message.rank()];
+    RankRow& row = rows[{live.job.id(), message.rank()}];
+    if (row.job_id.empty()) {
+      row = {live.job.id(),        message.attempt(), message.rank(),
+             rank.stored_sequence, rank.started,      rank.stepped,
+             rank.finished};
+    }
+    row.sequence = std::max(row.sequence, message.sequence());
+    if (message.has_started()) row.started = true;
+    if (message.has_finished()) {
+      row.finished = message.finished();
+      if (message.rank() == 0 && message.finished().code() == 0) {
+        job.set_weights_hash(message.finished().weights_hash());
+      }
+    }
+    if (!message.has_report()) continue;
+    if (message.report().has_step()) {
+      const v1::Step& step = message.report().step();
+      row.stepped = true;
+      change.steps.push_back({live.job.id(), message.rank(), step});
+      if (message.rank() == 0) {
+        job.set_last_step(step.step());
+        job.set_last_loss(step.loss());
+      }
+    } else if (message.report().has_eval() && message.rank() == 0) {
+      const v1::EvalReport& eval = message.report().eval();
+      change.evals.push_back({live.job.id(), eval});
+      *job.mutable_last_eval() = eval;
+      v1::JobEvent event;
+      *event.mutable_eval() = eval;
+      AddEvent(live, std::move(event), &change);
+    } else if (message.report().has_checkpoint() && message.rank() == 0) {
+      const v1::CheckpointReport& checkpoint = message.report().checkpoint();
+      change.checkpoints.push_back({live.job.id(), checkpoint});
+      if (checkpoint.error().empty()) {
+        job.set_checkpoint_step(checkpoint.step());
+        job.set_checkpoint_directory(checkpoint.directory());
+      }
+      v1::JobEvent event;
+      *event.mutable_checkpoint() = checkpoint;
+      AddEvent(live, std::move(event), &change);
+    }
+  }
+  for (const auto& [key, row] : rows) change.ranks.push_back(row);
+  for (const auto& [id, job] : jobs) change.jobs.push_back(job);
+  const absl::Status stored = parts_.store->Apply(change);
+  if (!stored.ok()) {
+    for (const auto& [id, sequence] : last_events) {
+      live_.at(id)->last_event = sequence;
+    }
+    EBB_LOG(ERROR) << pending_.size()
+                   << " reports are not stored yet: " << stored.message();
+    return stored;
+  }
+  pending_.clear();
+  for (auto& [id, job] : jobs) live_.at(id)->job = std::move(job);
+  for (auto& [key, row] : rows) {
+    LiveRank& rank = live_.at(key.first)->ranks[key.second];
+    rank.stored_sequence = row.sequence;
+    rank.started |= row.started;
+    rank.stepped = row.stepped;
+    rank.finished = std::move(row.finished);
+    if (rank.connection != nullptr && row.sequence > 0) {
+      v1::CoordinatorMessage answer;
+      answer.mutable_acknowledge()->set_sequence(row.sequence);
+      rank.connection->Send(std::move(answer));
+    }
+  }
+  for (const StepRow& row : change.steps) {
+    parts_.exporter->StepStored(row.job_id, row.rank, row.step,
+                                /*replayed=*/false);
+  }
+  Changed();
+  return absl::OkStatus();
+}
+
+// --- Attempts ---
+
+void Coordinator::Tick() {
+  absl::MutexLock lock(&mutex_);
+  StoreReports().IgnoreError();  // logged; tried again at the next look
+  for (auto entry = live_.begin(); entry != live_.end();) {
+    LiveJob& live = *entry->second;
+    if (HasAttempt(live.job.state()) && !Supervise(live)) {
+      entry = live_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+  Schedule();
+  parts_.exporter->Expire();
+  parts_.exporter->SetStoreSize(parts_.store->SizeBytes());
+}
+
+void Coordinator::Schedule() {
+  int threads = 0;
+  int64_t bytes = 0;
+  bool any = false;
+  std::vector<LiveJob*> queue;
+  for (const auto& [id, live] : live_) {
+    if (HasAttempt(live->job.state())) {
+      any = true;
+      threads += live->num_threads();
+      bytes += live->bytes();
+    } else if (live->job.state() == v1::STATE_QUEUED) {
+      queue.push_back(live.get());
+    }
+  }
+  // Larger priority first, then older. The first that does not fit holds the
+  // rest back: nobody is overtaken for ever.
+  std::sort(queue.begin(), queue.end(), [](const auto* a, const auto* b) {
+    return std::pair(-int64_t{a->job.spec().priority()}, a->number) <
+           std::pair(-int64_t{b->job.spec().priority()}, b->number);
+  });
+  for (LiveJob* live : queue) {
+    const bool fits =
+        threads + live->num_threads() <= parts_.inventory->cores() &&
+        bytes + live->bytes() <= parts_.inventory->memory_bytes();
+    // A job larger than the machine was accepted knowingly: it runs alone.
+    if (any && !fits) return;
+    // Stored before it happens: a job never runs twice.
+    if (!ChangeState(*live, v1::STATE_STARTING, v1::REASON_UNSPECIFIED, "")
+             .ok()) {
+      return;
+    }
+    parts_.exporter->QueueWaited(parts_.clock->Monotonic() - live->queue_time);
+    LaunchAttempt(*live);
+    any = true;
+    threads += live->num_threads();
+    bytes += live->bytes();
+  }
+}
+
+void Coordinator::LaunchAttempt(LiveJob& live) {
+  live.launch_time = parts_.clock->Monotonic();
+  live.ranks.clear();
+  live.ranks.resize(live.num_ranks());
+  live.end_time.reset();
+  live.finished_time.reset();
+  live.last_signal.reset();
+  live.left_reports_read = false;
+  parts_.exporter->AttemptStarted(live.job, live.num_ranks());
+  const AttemptKey key = live.key();
+  absl::Status status = MakeDirectory(live.job.directory());
+  if (status.ok()) status = MakeDirectory(key.directory);
+  if (status.ok()) status = parts_.launcher->Launch(key);
+  parts_.exporter->LauncherOperation(parts_.launcher->name(), "launch",
+                                     status.ok());
+  if (!status.ok()) {
+    live.launch_error =
+        absl::StrCat("the attempt could not be launched: ", status.message());
+  }
+  Wake();
+}
+
+void Coordinator::ReadLeftReports(LiveJob& live) {
+  if (live.left_reports_read) return;
+  live.left_reports_read = true;
+  const AttemptKey key = live.key();
+  for (int r = 0; r < live.num_ranks(); ++r) {
+    const auto messages = ReadReportFile(ReportFilePath(key.directory, r));
+    if (absl::IsNotFound(messages.status())) continue;
+    absl::Status status = messages.status();
+    if (messages.ok()) {
+      for (const v1::WorkerMessage& message : *messages) {
+        if (message.job_id() != live.job.id() || message.rank() != r ||
+            message.attempt() != live.job.attempt()) {
+          status = absl::DataLossError("a report is of another rank");
+        } else {
+          status = ReceiveLocked(live, message);
+        }
+        if (!status.ok()) break;
+      }
+    }
+    if (!status.ok()) {
+      EBB_LOG(ERROR) << "job " << live.job.id() << " rank " << r
+                     << ": reports that it left: " << status.message();
+    }
+  }
+}
+
+bool Coordinator::Supervise(LiveJob& live) {
+  const absl::Duration now = parts_.clock->Monotonic();
+  const AttemptKey key = live.key();
+  AttemptObservation observed;
+  if (live.launch_error.empty()) {
+    observed = parts_.launcher->Observe(key);
+  } else {
+    observed.supervisor = SupervisorState::kEnded;
+    observed.supervisor_error = live.launch_error;
+  }
+  const bool gone = observed.supervisor == SupervisorState::kEnded ||
+                    observed.supervisor == SupervisorState::kLost;
+  if (gone && !live.end_time) live.end_time = now;
+  const bool connected =
+      std::any_of(live.ranks.begin(), live.ranks.end(),
+                  [](const auto& r) { return r.connection != nullptr; });
+  // What came over the stream is first in order.
+  if (gone && (!connected || now - *live.end_time >= kDrainGrace)) {
+    ReadLeftReports(live);
+  }
+  // Judged only with all that is known on disk.
+  if (!StoreReports().ok()) return true;
+
+  AttemptView view;
+  view.state = live.job.state();
+  view.supervisor = observed.supervisor;
+  view.supervisor_error = Truncated(ToUtf8(observed.supervisor_error));
+  view.failed_rank = observed.failed_rank;
+  const auto& timeout = live.job.spec().resources().timeout();
+  view.start_timeout =
+      absl::Seconds(timeout.seconds()) + absl::Nanoseconds(timeout.nanos());
+  view.since_launch = now - live.launch_time;
+  view.since_end = live.end_time ? now - *live.end_time : absl::Duration();
+  view.since_cancel = now - live.cancel_time;
+  view.cancel_now = live.cancel_now;
+  bool all_finished = true;
+  for (int r = 0; r < live.num_ranks(); ++r) {
+    const LiveRank& rank = live.ranks[r];
+    RankView& out = view.ranks.emplace_back();
+    out.connected = rank.connection != nullptr;
+    out.started = rank.started;
+    out.stepped = rank.stepped;
+    if (rank.finished) {
+      out.finished_code = rank.finished->code();
+      out.finished_message = rank.finished->message();
+    }
+    all_finished &= rank.finished.has_value();
+    if (r < static_cast<int>(observed.exits.size())) {
+      out.exit = observed.exits[r];
+    }
+  }
+  if (all_finished && !live.finished_time) live.finished_time = now;
+  if (live.finished_time) view.since_finished = now - *live.finished_time;
+
+  const std::optional<Judgement> judgement = Judge(view);
+  if (!judgement) return true;
+  switch (judgement->kind) {
+    case Judgement::Kind::kRun:
+      if (ChangeState(live, v1::STATE_RUNNING, v1::REASON_UNSPECIFIED, "")
+              .ok()) {
+        parts_.exporter->StartTook(now - live.launch_time);
+      }
+      return true;
+    case Judgement::Kind::kOrderCancel:
+      for (LiveRank& rank : live.ranks) {
+        if (rank.connection == nullptr || rank.order_sent) continue;
+        v1::CoordinatorMessage order;
+        order.mutable_order()->set_kind(v1::Order::KIND_CANCEL);
+        rank.connection->Send(std::move(order));
+        rank.order_sent = true;
+      }
+      return true;
+    case Judgement::Kind::kTerminate:
+      StopAttempt(live, StopSignal::kTerminate);
+      return true;
+    case Judgement::Kind::kKill:
+      StopAttempt(live, StopSignal::kKill);
+      return true;
+    case Judgement::Kind::kEnd:
+      return EndJob(live, *judgement);
+  }
+  return true;
+}
+
+void Coordinator::StopAttempt(LiveJob& live, StopSignal signal) {
+  const absl::Duration now = parts_.clock->Monotonic();
+  if (live.last_signal == signal &&
+      (signal == StopSignal::kTerminate ||
+       now - live.last_signal_time < kKillPeriod)) {
+    return;
+  }
+  live.last_signal = signal;
+  live.last_signal_time = now;
+  const char* operation =
+      signal == StopSignal::kTerminate ? "terminate" : "kill";
+  const absl::Status status = parts_.launcher->Stop(live.key(), signal);
+  parts_.exporter->LauncherOperation(parts_.launcher->name(), operation,
+                                     status.ok());
+  EBB_LOG(INFO) << "job " << live.job.id() << " attempt " << live.job.attempt()
+                << ": " << operation << ": "
+                << (status.ok() ? "sent" : std::string(status.message()));
+}
+
+bool Coordinator::EndJob(LiveJob& live, const Judgement& judgement) {
+  const AttemptKey key = live.key();
+  std::string message = judgement.message;
+  if (judgement.rank >= 0) {
+    const std::string path = LogFilePath(key.directory, judgement.rank);
+    const auto offset = TailOffset(path, kNumLogLines, kMaxLogBytes);
+    const auto tail = offset.ok() ? ReadLog(path, *offset, kMaxLogBytes)
+                                  : absl::StatusOr<std::string>(std::string());
+    if (tail.ok() && !tail->empty()) {
+      absl::StrAppend(&message, "\nlast lines of its log:\n",
+                      absl::StripTrailingAsciiWhitespace(ToUtf8(*tail)));
+    }
+  }
+  if (message.empty() && judgement.state == v1::STATE_CANCELLED) {
+    message = absl::StrCat("cancelled at step ", live.job.last_step());
+  }
+  Change change;
+  AttemptRow attempt;
+  attempt.job_id = live.job.id();
+  attempt.attempt = live.job.attempt();
+  attempt.launch_time = absl::FromUnixSeconds(live.job.start_time().seconds());
+  attempt.ended = true;
+  change.attempts.push_back(attempt);
+  const bool cancelling = live.job.state() == v1::STATE_CANCELLING;
+  if (!ChangeState(live, judgement.state, judgement.reason, message,
+                   std::move(change))
+           .ok()) {
+    return true;
+  }
+  if (cancelling) {
+    parts_.exporter->CancelTook(parts_.clock->Monotonic() - live.cancel_time);
+  }
+  for (LiveRank& rank : live.ranks) {
+    if (rank.connection != nullptr) rank.connection->Close(absl::OkStatus());
+  }
+  parts_.launcher->Forget(key);
+  parts_.exporter->JobEnded(live.job.id());
+  Wake();
+  return false;
+}
+
+// --- Start ---
+
+absl::Status Coordinator::Recover() {
+  const std::string jobs_directory =
+      absl::StrCat(options_.state_directory, "/jobs");
+  EBB_RETURN_IF_ERROR(MakeDirectory(jobs_directory));
+  std::error_code error;
+  std::vector<std::filesystem::path> deleted;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(jobs_directory, error)) {
+    if (absl::StartsWith(entry.path().filename().string(), ".deleted-")) {
+      deleted.push_back(entry.path());
+    }
+  }
+  EBB_ASSIGN_OR_RETURN(const std::vector<int64_t> counts,
+                       parts_.store->CountJobs());
+  EBB_ASSIGN_OR_RETURN(std::vector<NumberedJob> jobs, parts_.store->LiveJobs());
+  for (const auto& path : deleted) {
+    // Renamed, but was the row still there? Then the job comes back.
+    const std::string id = path.filename().string().substr(9);
+    if (parts_.store->GetJob(id).ok()) {
+      std::filesystem::rename(path, absl::StrCat(jobs_directory, "/", id),
+                              error);
+    } else {
+      std::filesystem::remove_all(path, error);
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  parts_.exporter->SetJobCounts(counts);
+  for (NumberedJob& job : jobs) RecoverJob(std::move(job));
+  return absl::OkStatus();
+}
+
+void Coordinator::RecoverJob(NumberedJob stored) {
+  const std::string id = stored.job.id();
+  auto owned = std::make_unique<LiveJob>();
+  LiveJob& live = *owned;
+  live.number = stored.number;
+  live.job = std::move(stored.job);
+  const auto last_event = parts_.store->LastEvent(id);
+  live.last_event = last_event.ok() ? *last_event : 0;
+  live.ranks.resize(live.num_ranks());
+  const absl::Duration now = parts_.clock->Monotonic();
+  // Deadlines begin anew: nobody is judged for the time without coordinator.
+  live.queue_time = live.launch_time = live.cancel_time = now;
+  live_[id] = std::move(owned);
+  if (!HasAttempt(live.job.state())) return;
+
+  const auto rows = parts_.store->Ranks(id, live.job.attempt());
+  if (rows.ok()) {
+    for (const RankRow& row : *rows) {
+      if (row.rank < 0 || row.rank >= live.num_ranks()) continue;
+      LiveRank& rank = live.ranks[row.rank];
+      rank.started = row.started;
+      rank.stepped = row.stepped;
+      rank.stored_sequence = rank.received_sequence = row.sequence;
+      rank.finished = row.finished;
+    }
+  }
+  parts_.exporter->AttemptStarted(live.job, live.num_ranks());
+  ReplaySteps(live);
+  const bool lived = parts_.launcher->Adopt(live.key());
+  parts_.exporter->LauncherOperation(parts_.launcher->name(), "adopt", lived);
+  EBB_LOG(INFO) << "job " << id << " attempt " << live.job.attempt() << ": "
+                << (lived ? "found again" : "was never launched");
+  if (lived) return;
+  if (live.job.state() != v1::STATE_STARTING) {
+    live.launch_error = "the attempt never ran";
+    return;
+  }
+  // Stored, then the coordinator died: launch it now, under a new number.
+  const absl::Status changed =
+      ChangeState(live, v1::STATE_STARTING, v1::REASON_UNSPECIFIED,
+                  "the coordinator restarted before the attempt was launched");
+  if (changed.ok()) {
+    LaunchAttempt(live);
+  } else {
+    live.launch_error = "the attempt never ran";
+  }
+}
+
+void Coordinator::ReplaySteps(const LiveJob& live) {
+  constexpr int kBatch = 1000;
+  int64_t after = 0;
+  while (true) {
+    const auto steps =
+        parts_.store->Steps(live.job.id(), live.num_ranks(), after, kBatch);
+    if (!steps.ok() || steps->empty()) return;
+    for (const v1::Step& step : *steps) {
+      parts_.exporter->StepStored(live.job.id(), 0, step, /*replayed=*/true);
+    }
+    after = steps->back().step();
+  }
+}
+
+}  // namespace ebb

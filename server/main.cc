@@ -1,0 +1,234 @@
+// ebbd: the coordinator as a program. `ebb` starts it where none runs; its log
+// goes to standard error. SIGTERM and SIGINT end it and leave jobs running, a
+// second one ends it at once.
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/status.h"
+#include "monitoring/clock.h"
+#include "monitoring/log.h"
+#include "proto/violations.h"
+#include "server/coordinator.h"
+#include "server/exporter.h"
+#include "server/inventory.h"
+#include "server/local_socket.h"
+#include "server/metric_table.h"
+#include "server/metrics_endpoint.h"
+#include "server/planner/plan_job.h"
+#include "server/process_launcher.h"
+#include "server/services.h"
+#include "server/state_directory.h"
+#include "server/store.h"
+#include "worker/checkpoint/native.h"
+#include "worker/data/token_source.h"
+
+namespace ebb {
+namespace {
+
+// Bounded pages: some hundred series for each of a few hundred live jobs.
+constexpr int kMaxSeries = 50000;
+// What calls have to end by themselves when the coordinator stops.
+constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
+
+// [a-z0-9]{8}.
+std::string RandomId() {
+  static std::random_device device;
+  constexpr absl::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
+  std::uniform_int_distribution<size_t> letter(0, kLetters.size() - 1);
+  std::string id(8, ' ');
+  for (char& c : id) c = kLetters[letter(device)];
+  return id;
+}
+
+// Every file that a job names, as its worker will find it.
+absl::Status CheckFiles(const JobSpec& spec) {
+  std::vector<v1::Violation> violations;
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+  for (const DataProblem& problem : CheckDataFiles(spec, 1).problems) {
+    v1::Violation& violation = violations.emplace_back();
+    violation.set_field(problem.field);
+    violation.set_value(problem.value);
+    violation.set_rule(std::string(problem.status.message()));
+    if (violations.size() == 1) code = problem.status.code();
+  }
+  if (!spec.checkpoint.init_from.empty()) {
+    const auto checkpoint = CheckpointReader::Open(spec.checkpoint.init_from);
+    if (!checkpoint.ok()) {
+      v1::Violation& violation = violations.emplace_back();
+      violation.set_field("checkpoint.init_from");
+      violation.set_value(spec.checkpoint.init_from);
+      violation.set_rule(std::string(checkpoint.status().message()));
+    }
+  }
+  if (violations.empty()) return absl::OkStatus();
+  if (violations.size() > 1) code = absl::StatusCode::kInvalidArgument;
+  return ViolationsStatus(code, violations);
+}
+
+// PATH appears complete or not at all.
+absl::Status WriteServerFile(const std::string& path,
+                             const nlohmann::json& content) {
+  const std::string beside = absl::StrCat(path, ".tmp");
+  {
+    std::ofstream file(beside, std::ios::trunc);
+    file << content.dump() << "\n";
+    if (!file.flush()) {
+      return absl::InternalError(absl::StrCat("cannot write ", beside));
+    }
+  }
+  if (std::rename(beside.c_str(), path.c_str()) != 0) {
+    return absl::InternalError(
+        absl::StrCat("cannot rename ", beside, ": ", strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+std::optional<std::string> Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+absl::Status Serve(const std::string& state_flag) {
+  EBB_ASSIGN_OR_RETURN(const std::string path, StateDirectoryPath(state_flag));
+  // The lock before any listener: a second server would steal the socket.
+  EBB_ASSIGN_OR_RETURN(const auto directory, StateDirectory::Open(path));
+  const std::string socket_path = absl::StrCat(path, "/ebbd.sock");
+  const std::string info_path = absl::StrCat(path, "/ebbd.json");
+  std::remove(info_path.c_str());
+  if (socket_path.size() > kMaxSocketPathBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the socket's path has ", socket_path.size(), " bytes, at most ",
+        kMaxSocketPathBytes, " are possible: ", socket_path,
+        ": set EBB_STATE (or --state) to a shorter directory"));
+  }
+
+  // All threads inherit the mask; main waits for the signals.
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t stop_signals;
+  sigemptyset(&stop_signals);
+  sigaddset(&stop_signals, SIGTERM);
+  sigaddset(&stop_signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
+
+  EBB_ASSIGN_OR_RETURN(const auto store,
+                       Store::Open(absl::StrCat(path, "/ebbd.db")));
+  if (!store->recovery_note().empty()) {
+    EBB_LOG(ERROR) << store->recovery_note();
+  }
+  EBB_ASSIGN_OR_RETURN(std::vector<MetricEntry> catalogue,
+                       ParseCatalogue(BuiltInCatalogue()));
+  MetricTable table(std::move(catalogue), kMaxSeries);
+  Exporter exporter(&table, &Clock::Real());
+  store->SetObserver([&exporter](const char* operation, absl::Duration time) {
+    exporter.StoreOperation(operation, time);
+  });
+  EBB_ASSIGN_OR_RETURN(const auto endpoint,
+                       MetricsEndpoint::Open(Environment("EBB_METRICS_ADDRESS"),
+                                             table.collectable()));
+  const std::string metrics_address =
+      endpoint == nullptr ? "" : endpoint->address();
+
+  std::error_code error;
+  const std::string worker_program =
+      (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() /
+       "ebb-worker")
+          .string();
+  LocalInventory inventory(worker_program);
+  ProcessLauncher launcher(
+      {worker_program, path, absl::StrCat("unix:", socket_path)});
+  exporter.SetBuild(EBB_VERSION);
+  exporter.SetDeviceMemory("cpu", inventory.memory_bytes());
+
+  CoordinatorParts parts;
+  parts.store = store.get();
+  parts.launcher = &launcher;
+  parts.exporter = &exporter;
+  parts.inventory = &inventory;
+  parts.clock = &Clock::Real();
+  parts.plan_job = PlanJob;
+  parts.dump_job = DumpJob;
+  parts.check_files = CheckFiles;
+  parts.make_id = RandomId;
+  CoordinatorOptions options;
+  options.state_directory = path;
+  options.poison = Environment("EBB_POISON") == "1";
+  Coordinator coordinator(std::move(parts), options);
+  EBB_RETURN_IF_ERROR(coordinator.Recover());
+
+  ServerInfo info;
+  info.version = EBB_VERSION;
+  info.pid = getpid();
+  info.metrics_address = metrics_address;
+  info.state_directory = path;
+  info.start_time = absl::Now();
+  info.backends = [&inventory] { return inventory.known(); };
+  EBB_ASSIGN_OR_RETURN(const auto services,
+                       Services::Start(&coordinator, &exporter, info));
+  coordinator.Start();
+  const uid_t own = geteuid();
+  EBB_ASSIGN_OR_RETURN(
+      auto socket,
+      LocalSocket::Listen(
+          socket_path, [own](uid_t peer) { return PeerAllowed(peer, own); },
+          [&services](int fd) { services->AddConnection(fd); }));
+  EBB_RETURN_IF_ERROR(
+      WriteServerFile(info_path, {{"pid", getpid()},
+                                  {"version", EBB_VERSION},
+                                  {"socket", socket_path},
+                                  {"metrics_address", metrics_address}}));
+  EBB_LOG(INFO) << "serving on " << socket_path << ", metrics "
+                << (metrics_address.empty() ? "off" : metrics_address);
+
+  int received = 0;
+  sigwait(&stop_signals, &received);
+  EBB_LOG(INFO) << "signal " << received << ": stopping, jobs run on";
+  // From here on a second signal ends the process at once.
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
+  std::remove(info_path.c_str());
+  socket.reset();
+  services->Shutdown(kStopGrace);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Coordinator of Ebb: takes jobs, plans them, runs them.",
+               "ebbd");
+  std::string state;
+  app.add_option("--state", state,
+                 "State directory (default: $EBB_STATE, then the XDG state "
+                 "directory's ebb/)");
+  app.set_version_flag("--version", EBB_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  const absl::Status status = Serve(state);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "ebbd: %s\n", std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status)      ? 2
+         : absl::IsUnavailable(status)        ? 6
+         : absl::IsFailedPrecondition(status) ? 5
+                                              : 1;
+}
+
+}  // namespace
+}  // namespace ebb
+
+int main(int argc, char** argv) { return ebb::Main(argc, argv); }

@@ -1,0 +1,229 @@
+// The stand-ins.
+#include "server/testing/fakes.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "proto/convert.h"
+
+namespace ebb {
+namespace {
+
+std::string Name(const AttemptKey& key) {
+  return absl::StrCat(key.job_id, "/", key.attempt);
+}
+
+Backend TestBackend(int threads) {
+  Backend backend;
+  backend.kind = "cpu";
+  backend.device_model = "test machine";
+  backend.instruction_set = "avx2";
+  backend.libraries = "none";
+  backend.threads = threads;
+  return backend;
+}
+
+v1::WorkerMessage Message(const std::string& id, int attempt) {
+  v1::WorkerMessage message;
+  message.set_job_id(id);
+  message.set_attempt(attempt);
+  return message;
+}
+
+}  // namespace
+
+absl::Status FakeLauncher::Launch(const AttemptKey& key) {
+  if (!launch_status.ok()) return launch_status;
+  EXPECT_EQ(attempts.count(Name(key)), 0u) << "launched twice: " << Name(key);
+  EXPECT_TRUE(std::filesystem::is_directory(key.directory));
+  launched.push_back(Name(key));
+  attempts[Name(key)].supervisor = SupervisorState::kAlive;
+  attempts[Name(key)].exits.resize(key.num_ranks);
+  return absl::OkStatus();
+}
+
+AttemptObservation FakeLauncher::Observe(const AttemptKey& key) {
+  return attempts[Name(key)];
+}
+
+bool FakeLauncher::Adopt(const AttemptKey& key) {
+  return attempts.count(Name(key)) > 0;
+}
+
+absl::Status FakeLauncher::Stop(const AttemptKey& key, StopSignal signal) {
+  EXPECT_EQ(attempts.count(Name(key)), 1u);
+  signals.push_back(signal);
+  return absl::OkStatus();
+}
+
+void FakeLauncher::Forget(const AttemptKey& key) {
+  forgotten.push_back(Name(key));
+}
+
+void FakeLauncher::End(const std::string& id, int attempt, RankExit exit) {
+  AttemptObservation& observed = attempts[absl::StrCat(id, "/", attempt)];
+  observed.supervisor = SupervisorState::kEnded;
+  observed.exits.resize(1);
+  observed.exits[0] = exit;
+  if (!exit.stopped && (exit.signal != 0 || exit.exit_code != 0)) {
+    observed.failed_rank = 0;
+  }
+}
+
+absl::StatusOr<Backend> FakeInventory::Describe(const std::string& device,
+                                                int threads) {
+  if (device != "cpu") return absl::UnimplementedError("no such device");
+  return TestBackend(threads);
+}
+
+void FakeConnection::Send(v1::CoordinatorMessage message) {
+  absl::MutexLock lock(&mutex_);
+  sent_.push_back(std::move(message));
+}
+
+void FakeConnection::Close(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  closed_ = status;
+}
+
+std::vector<v1::CoordinatorMessage> FakeConnection::sent() const {
+  absl::MutexLock lock(&mutex_);
+  return sent_;
+}
+
+std::optional<absl::Status> FakeConnection::closed() const {
+  absl::MutexLock lock(&mutex_);
+  return closed_;
+}
+
+TestCoordinator::TestCoordinator() {
+  std::string pattern = ::testing::TempDir() + "/coordinatorXXXXXX";
+  EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+  directory = pattern;
+  plan.ranks.resize(1);
+  plan.ranks[0].peak_bytes = 1 << 20;
+  plan.budget_bytes = 1 << 30;
+  Start();
+}
+
+TestCoordinator::~TestCoordinator() {
+  coordinator_.reset();
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+}
+
+void TestCoordinator::Start() {
+  auto opened = Store::Open(absl::StrCat(directory, "/ebbd.db"));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  store = *std::move(opened);
+  const auto catalogue = ParseCatalogue(BuiltInCatalogue());
+  ASSERT_TRUE(catalogue.ok());
+  table_ = std::make_unique<MetricTable>(*catalogue, 100000);
+  exporter = std::make_unique<Exporter>(table_.get(), &clock);
+  CoordinatorParts parts;
+  parts.store = store.get();
+  parts.launcher = &launcher;
+  parts.exporter = exporter.get();
+  parts.inventory = &inventory;
+  parts.clock = &clock;
+  parts.plan_job = [this](const JobSpec& spec, const Backend& backend) {
+    Plan made = plan;
+    made.backend = backend;
+    made.policy = spec.memory.policy;
+    return absl::StatusOr<Plan>(made);
+  };
+  parts.dump_job = [](const JobSpec&, const Plan&, const Backend&) {
+    return absl::StatusOr<std::string>("the program");
+  };
+  parts.check_files = [this](const JobSpec&) { return files_status; };
+  parts.make_id = [this] { return absl::StrCat("job", 10000 + num_ids_++); };
+  CoordinatorOptions options;
+  options.state_directory = directory;
+  coordinator_ = std::make_unique<Coordinator>(std::move(parts), options);
+  const absl::Status recovered = coordinator_->Recover();
+  ASSERT_TRUE(recovered.ok()) << recovered;
+}
+
+void TestCoordinator::Restart() {
+  coordinator_.reset();
+  exporter.reset();
+  store.reset();
+  Start();
+}
+
+std::string TestCoordinator::Page() const { return table_->Text(); }
+
+v1::JobSpec TestCoordinator::Spec(const std::string& name) {
+  v1::JobSpec spec;
+  spec.set_name(name);
+  spec.mutable_model()->set_layers(2);
+  spec.mutable_model()->set_hidden(16);
+  spec.mutable_model()->set_heads(2);
+  spec.mutable_model()->set_vocab(257);
+  spec.mutable_model()->set_seq_len(16);
+  spec.mutable_data()->set_train("/data/corpus.txt");
+  spec.mutable_batch()->set_global(4);
+  spec.mutable_batch()->set_micro(2);
+  spec.set_steps(100);
+  return spec;
+}
+
+std::string TestCoordinator::Create(const v1::JobSpec& spec) {
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = spec;
+  const auto job = coordinator_->CreateJob(request);
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? job->id() : "";
+}
+
+v1::Job TestCoordinator::Get(const std::string& id) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  const auto job = coordinator_->GetJob(request);
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? *job : v1::Job();
+}
+
+v1::WorkerMessage RegisterMessage(const std::string& id, int attempt,
+                                  bool resumed) {
+  v1::WorkerMessage message = Message(id, attempt);
+  message.mutable_register_()->set_pid(1);
+  message.mutable_register_()->set_resumed(resumed);
+  *message.mutable_register_()->mutable_backend() =
+      BackendToMessage(TestBackend(2));
+  return message;
+}
+
+v1::WorkerMessage StartedMessage(const std::string& id, int attempt) {
+  v1::WorkerMessage message = Message(id, attempt);
+  message.mutable_started();
+  return message;
+}
+
+v1::WorkerMessage StepMessage(const std::string& id, int attempt,
+                              int64_t sequence, int64_t step) {
+  v1::WorkerMessage message = Message(id, attempt);
+  message.set_sequence(sequence);
+  v1::Step& report = *message.mutable_report()->mutable_step();
+  report.set_step(step);
+  report.set_loss(5.0 / static_cast<double>(step));
+  report.set_tokens(64);
+  report.add_ranks();
+  return message;
+}
+
+v1::WorkerMessage FinishedMessage(const std::string& id, int attempt,
+                                  int64_t sequence, int code,
+                                  const std::string& text) {
+  v1::WorkerMessage message = Message(id, attempt);
+  message.set_sequence(sequence);
+  message.mutable_finished()->set_code(code);
+  message.mutable_finished()->set_message(text);
+  message.mutable_finished()->set_weights_hash(77);
+  return message;
+}
+
+}  // namespace ebb
