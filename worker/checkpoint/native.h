@@ -2,33 +2,16 @@
 // moment leaves every complete checkpoint complete.
 //
 // PARENT/step-N/
-//   manifest.json   what is where: one JSON object, see below
-//   rank-R.bin      raw little-endian tensors of rank R, each at a multiple of
-//                   64 bytes and padded with zeros to one
+//   manifest.json   what is where, with checksums (manifest.h)
+//   rank-R.bin      raw little-endian tensors of rank R
 //
-// manifest.json
-//   format "ebb-checkpoint", version 1, step, attempt, seed,
-//   sequences (of the training order consumed: the data position),
-//   graph_fingerprint, spec (the job's effective spec, as text),
-//   files   [{name, bytes}]
-//   tensors [{name, role: parameter | first_moment | second_moment, dtype,
-//             shape, file, offset, bytes, crc32c}]
-//   crc32c  of the object without this member, printed without spaces and with
-//           its keys sorted
-// A tensor's crc32c covers its bytes and its padding, so that every byte of a
-// checkpoint is under a checksum. 64-bit fingerprints and checksums are
-// hexadecimal text.
-//
-// Writing: PARENT/.step-N.partial-XXXXXXXX/ is filled, its files and then
+// Writing: PARENT/.step-N.partial-K/ (K a number) is filled, its files and then
 // itself synced, renamed to step-N, and PARENT synced. A directory with its
 // final name is therefore complete; one without a valid manifest is not a
 // checkpoint. A step-N that exists is swapped in one operation where the file
-// system can do that; elsewhere it waits as .step-N.replaced-XXXXXXXX, where
+// system can do that; elsewhere it waits as .step-N.replaced-K, where
 // FindNewestComplete finds it, until the new one has its name. Partial
 // directories are never read; PruneCheckpoints removes them.
-//
-// Nothing in a manifest is believed: sizes, offsets, names and shapes are
-// checked against each other and against the files before anything is read.
 #pragma once
 
 #include <cstdint>
@@ -42,17 +25,9 @@
 #include "absl/types/span.h"
 #include "kernels/tensor.h"
 #include "worker/checkpoint/file_system.h"
+#include "worker/checkpoint/manifest.h"
 
 namespace ebb {
-
-enum class CheckpointRole : uint8_t {
-  kParameter,
-  kFirstMoment,
-  kSecondMoment,
-};
-
-// "parameter", "first_moment", "second_moment".
-const char* CheckpointRoleName(CheckpointRole role);
 
 // One tensor to write. Name and role together are unique.
 struct CheckpointTensor {
@@ -62,22 +37,13 @@ struct CheckpointTensor {
   const void* data = nullptr;  // host memory, dense
 };
 
-struct CheckpointMeta {
-  int64_t step = 0;  // last finished update
-  int attempt = 0;
-  uint64_t seed = 0;
-  int64_t sequences = 0;  // of the training order, consumed
-  uint64_t graph_fingerprint = 0;
-  std::string spec;  // effective, as text; UTF-8
-};
-
 // "step-N".
 std::string CheckpointName(int64_t step);
 
 // Writes PARENT/step-N (PARENT is made if it is missing) and returns the bytes
 // written. Synchronous: when it returns OK the checkpoint survives a crash of
 // the machine. On failure nothing of it is left and older ones are as they
-// were.
+// were; if only the last sync of PARENT failed, step-N stays, complete.
 // Errors: RESOURCE_EXHAUSTED if the disk or quota is full, UNAVAILABLE for
 // other I/O errors, both with operation and path; INVALID_ARGUMENT for two
 // tensors of one name and role, or text that is not UTF-8.
@@ -90,14 +56,7 @@ absl::StatusOr<int64_t> WriteCheckpoint(
 // from any thread.
 class CheckpointReader {
  public:
-  struct Entry {
-    std::string name;
-    CheckpointRole role = CheckpointRole::kParameter;
-    TensorType type;
-    std::string file;
-    int64_t offset = 0;
-    uint32_t crc = 0;
-  };
+  using Entry = CheckpointEntry;
 
   // Reads and checks the manifest, and that all files are there with their
   // sizes; reads no tensor.

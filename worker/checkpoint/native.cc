@@ -1,0 +1,534 @@
+#include "worker/checkpoint/native.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "kernels/status.h"
+#include "worker/checkpoint/crc32c.h"
+
+namespace ebb {
+namespace {
+
+constexpr char kManifestName[] = "manifest.json";
+constexpr char kRankFile[] = "rank-0.bin";
+// A manifest of a million tensors is below this; a larger file is no manifest.
+constexpr int64_t kLargestManifest = int64_t{512} << 20;
+
+std::string Join(absl::string_view directory, absl::string_view name) {
+  return absl::StrCat(directory, "/", name);
+}
+
+absl::Status IoError(absl::string_view operation, absl::string_view path,
+                     int error) {
+  const std::string text = absl::StrCat("could not ", operation, " ", path,
+                                        ": ", std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return absl::ResourceExhaustedError(text);
+  }
+  return absl::UnavailableError(text);
+}
+
+// "step-12" -> 12; -1 for other names.
+int64_t StepOfName(absl::string_view name) {
+  int64_t step = -1;
+  if (!absl::ConsumePrefix(&name, "step-") || !absl::SimpleAtoi(name, &step) ||
+      step < 0 || absl::StrCat(step) != name) {
+    return -1;
+  }
+  return step;
+}
+
+// ".step-12.replaced-3" -> 12; -1 for other names.
+int64_t StepOfReplaced(absl::string_view name) {
+  const size_t end = name.find(".replaced-");
+  if (!absl::ConsumePrefix(&name, ".") || end == absl::string_view::npos) {
+    return -1;
+  }
+  return StepOfName(name.substr(0, end - 1));
+}
+
+bool IsPartial(absl::string_view name) {
+  return absl::StartsWith(name, ".step-") &&
+         absl::StrContains(name, ".partial-");
+}
+
+// Removes a directory of plain files; a missing one is as good as removed.
+int RemoveTree(FileSystem& files, const std::string& directory) {
+  std::vector<std::string> names;
+  int error = files.List(directory, &names);
+  if (error == ENOENT) return 0;
+  for (const std::string& name : names) {
+    const int failed = files.RemoveFile(Join(directory, name));
+    if (error == 0 && failed != ENOENT) error = failed;
+  }
+  const int failed = files.RemoveDirectory(directory);
+  return error != 0 ? error : (failed == ENOENT ? 0 : failed);
+}
+
+int MakeDirectories(FileSystem& files, const std::string& path) {
+  const int error = files.MakeDirectory(path);
+  if (error == 0 || error == EEXIST) return 0;
+  if (error != ENOENT) return error;
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos || slash == 0) return error;
+  if (const int failed = MakeDirectories(files, path.substr(0, slash))) {
+    return failed;
+  }
+  const int again = files.MakeDirectory(path);
+  return again == EEXIST ? 0 : again;
+}
+
+// A file being written; closed with the object.
+class OutputFile {
+ public:
+  OutputFile(FileSystem& files, std::string path)
+      : files_(files), path_(std::move(path)) {}
+  ~OutputFile() {
+    if (descriptor_ >= 0) files_.Close(descriptor_);
+  }
+
+  absl::Status Create() {
+    if (const int error = files_.Create(path_, &descriptor_)) {
+      descriptor_ = -1;
+      return IoError("create", path_, error);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Write(const void* data, int64_t bytes) {
+    if (const int error = files_.Write(descriptor_, data, bytes)) {
+      return IoError("write", path_, error);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status SyncAndClose() {
+    if (const int error = files_.Sync(descriptor_)) {
+      return IoError("sync", path_, error);
+    }
+    const int error = files_.Close(descriptor_);
+    descriptor_ = -1;
+    if (error != 0) return IoError("close", path_, error);
+    return absl::OkStatus();
+  }
+
+ private:
+  FileSystem& files_;
+  const std::string path_;
+  int descriptor_ = -1;
+};
+
+// Fills the partial directory: rank file, manifest, and itself synced.
+absl::StatusOr<int64_t> FillDirectory(
+    FileSystem& files, const std::string& directory, const CheckpointMeta& meta,
+    absl::Span<const CheckpointTensor> tensors) {
+  static constexpr std::array<char, kAlignment> kZeros = {};
+  Manifest manifest;
+  manifest.meta = meta;
+  int64_t end = 0;
+  OutputFile data(files, Join(directory, kRankFile));
+  EBB_RETURN_IF_ERROR(data.Create());
+  for (const CheckpointTensor& tensor : tensors) {
+    const int64_t bytes = tensor.type.bytes();
+    const int64_t padding = AlignUp(bytes) - bytes;
+    EBB_RETURN_IF_ERROR(data.Write(tensor.data, bytes));
+    EBB_RETURN_IF_ERROR(data.Write(kZeros.data(), padding));
+    CheckpointEntry entry;
+    entry.name = tensor.name;
+    entry.role = tensor.role;
+    entry.type = tensor.type;
+    entry.file = kRankFile;
+    entry.offset = end;
+    entry.crc = Crc32c(Crc32c(0, tensor.data, bytes), kZeros.data(), padding);
+    manifest.tensors.push_back(std::move(entry));
+    end += bytes + padding;
+  }
+  EBB_RETURN_IF_ERROR(data.SyncAndClose());
+  manifest.files = {{kRankFile, end}};
+
+  EBB_ASSIGN_OR_RETURN(const std::string text, PrintManifest(manifest));
+  OutputFile file(files, Join(directory, kManifestName));
+  EBB_RETURN_IF_ERROR(file.Create());
+  EBB_RETURN_IF_ERROR(
+      file.Write(text.data(), static_cast<int64_t>(text.size())));
+  EBB_RETURN_IF_ERROR(file.SyncAndClose());
+  if (const int error = files.SyncDirectory(directory)) {
+    return IoError("sync", directory, error);
+  }
+  return end + static_cast<int64_t>(text.size());
+}
+
+// Makes a directory of a name that is not in use: PREFIX0, PREFIX1, ...
+absl::StatusOr<std::string> MakeNumbered(FileSystem& files,
+                                         const std::string& prefix) {
+  constexpr int kMostNames = 10000;
+  for (int k = 0; k < kMostNames; ++k) {
+    const std::string path = absl::StrCat(prefix, k);
+    const int error = files.MakeDirectory(path);
+    if (error == 0) return path;
+    if (error != EEXIST) return IoError("create", path, error);
+  }
+  return absl::UnavailableError(
+      absl::StrCat("too many directories named ", prefix, "N: remove them"));
+}
+
+// Gives the finished partial directory its name. A checkpoint that has the name
+// is swapped out, or waits beside it meanwhile.
+absl::Status Publish(FileSystem& files, const std::string& parent,
+                     const std::string& partial, int64_t step) {
+  const std::string final_path = Join(parent, CheckpointName(step));
+  int error = files.Rename(partial, final_path);
+  if (error == 0) return absl::OkStatus();
+  if (error != EEXIST && error != ENOTEMPTY) {
+    return IoError("rename", partial, error);
+  }
+  error = files.Exchange(partial, final_path);
+  if (error == 0) {
+    RemoveTree(files, partial);  // now the old one; a leftover is a partial
+    return absl::OkStatus();
+  }
+  if (error != ENOSYS && error != EINVAL && error != ENOTSUP) {
+    return IoError("exchange", partial, error);
+  }
+  EBB_ASSIGN_OR_RETURN(
+      const std::string waiting,
+      MakeNumbered(files, absl::StrCat(parent, "/.", CheckpointName(step),
+                                       ".replaced-")));
+  // A rename replaces an empty directory.
+  error = files.Rename(final_path, waiting);
+  if (error != 0) return IoError("rename", final_path, error);
+  error = files.Rename(partial, final_path);
+  if (error != 0) {
+    files.Rename(waiting, final_path);
+    return IoError("rename", partial, error);
+  }
+  RemoveTree(files, waiting);
+  return absl::OkStatus();
+}
+
+absl::Status ReadFileExactly(const std::string& path, int64_t offset, void* out,
+                             int64_t bytes) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return errno == ENOENT
+               ? absl::DataLossError(absl::StrCat(path, " is missing"))
+               : IoError("open", path, errno);
+  }
+  char* to = static_cast<char*>(out);
+  absl::Status status;
+  while (bytes > 0) {
+    const ssize_t count = pread(
+        descriptor, to, std::min<int64_t>(bytes, int64_t{1} << 30), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      status = IoError("read", path, errno);
+      break;
+    }
+    if (count == 0) {
+      status = absl::DataLossError(
+          absl::StrCat(path, " ends ", bytes, " bytes early at ", offset));
+      break;
+    }
+    to += count;
+    offset += count;
+    bytes -= count;
+  }
+  close(descriptor);
+  return status;
+}
+
+absl::StatusOr<std::string> ReadManifestText(const std::string& directory) {
+  const std::string path = Join(directory, kManifestName);
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) {
+    return errno == ENOENT || errno == ENOTDIR
+               ? absl::NotFoundError(absl::StrCat(
+                     directory, " is no checkpoint: it has no ", kManifestName))
+               : IoError("open", path, errno);
+  }
+  if (!S_ISREG(info.st_mode) || info.st_size > kLargestManifest) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is not a manifest: ", info.st_size, " bytes"));
+  }
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  EBB_RETURN_IF_ERROR(ReadFileExactly(path, 0, text.data(), info.st_size));
+  return text;
+}
+
+struct Candidate {
+  int64_t step;
+  std::string name;
+};
+
+// Complete-looking directories below `parent`, newest first; one that waits to
+// be replaced comes behind the one with the name.
+absl::StatusOr<std::vector<Candidate>> ListCandidates(
+    const std::string& parent) {
+  std::vector<std::string> names;
+  const int error = PosixFileSystem().List(parent, &names);
+  if (error == ENOENT) {
+    return absl::NotFoundError(absl::StrCat(parent, " does not exist"));
+  }
+  if (error != 0) return IoError("list", parent, error);
+  std::vector<Candidate> candidates;
+  for (const std::string& name : names) {
+    const int64_t step = std::max(StepOfName(name), StepOfReplaced(name));
+    if (step >= 0) candidates.push_back({step, name});
+  }
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) {
+              if (a.step != b.step) return a.step > b.step;
+              return a.name > b.name;  // "step-N" before ".step-N.replaced-K"
+            });
+  return candidates;
+}
+
+}  // namespace
+
+std::string CheckpointName(int64_t step) { return absl::StrCat("step-", step); }
+
+absl::StatusOr<int64_t> WriteCheckpoint(
+    absl::string_view parent, const CheckpointMeta& meta,
+    absl::Span<const CheckpointTensor> tensors, FileSystem& files) {
+  std::set<std::pair<std::string, CheckpointRole>> seen;
+  for (const CheckpointTensor& tensor : tensors) {
+    if (!seen.emplace(tensor.name, tensor.role).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two tensors named ", tensor.name, " with role ",
+                       CheckpointRoleName(tensor.role)));
+    }
+  }
+  const std::string directory(parent);
+  if (const int error = MakeDirectories(files, directory)) {
+    return IoError("create", directory, error);
+  }
+  EBB_ASSIGN_OR_RETURN(
+      const std::string partial,
+      MakeNumbered(files,
+                   absl::StrCat(directory, "/.", CheckpointName(meta.step),
+                                ".partial-")));
+  absl::StatusOr<int64_t> bytes = FillDirectory(files, partial, meta, tensors);
+  absl::Status status = bytes.status();
+  if (status.ok()) status = Publish(files, directory, partial, meta.step);
+  if (!status.ok()) {
+    RemoveTree(files, partial);
+    return status;
+  }
+  if (const int error = files.SyncDirectory(directory)) {
+    return IoError("sync", directory, error);
+  }
+  return bytes;
+}
+
+absl::StatusOr<CheckpointReader> CheckpointReader::Open(
+    absl::string_view directory) {
+  CheckpointReader reader;
+  reader.directory_ = std::string(directory);
+  EBB_ASSIGN_OR_RETURN(const std::string text,
+                       ReadManifestText(reader.directory_));
+  absl::StatusOr<Manifest> manifest = ParseManifest(text);
+  if (!manifest.ok()) {
+    return Annotate(manifest.status(), Join(reader.directory_, kManifestName));
+  }
+  for (const ManifestFile& file : manifest->files) {
+    const std::string path = Join(reader.directory_, file.name);
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0) {
+      if (errno != ENOENT) return IoError("open", path, errno);
+      return absl::DataLossError(absl::StrCat(path, " is missing"));
+    }
+    if (info.st_size != file.bytes || !S_ISREG(info.st_mode)) {
+      return absl::DataLossError(absl::StrCat(path, " has ", info.st_size,
+                                              " bytes: want ", file.bytes));
+    }
+  }
+  reader.meta_ = std::move(manifest->meta);
+  reader.entries_ = std::move(manifest->tensors);
+  return reader;
+}
+
+const CheckpointEntry* CheckpointReader::Find(absl::string_view name,
+                                              CheckpointRole role) const {
+  const auto it = std::lower_bound(
+      entries_.begin(), entries_.end(), std::make_pair(role, name),
+      [](const Entry& entry,
+         const std::pair<CheckpointRole, absl::string_view>& key) {
+        if (entry.role != key.first) return entry.role < key.first;
+        return entry.name < key.second;
+      });
+  if (it == entries_.end() || it->role != role || it->name != name) {
+    return nullptr;
+  }
+  return &*it;
+}
+
+absl::Status CheckpointReader::Read(absl::string_view name, CheckpointRole role,
+                                    const TensorType& type, void* out) const {
+  const Entry* entry = Find(name, role);
+  if (entry == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        directory_, " has no ", CheckpointRoleName(role), " ", name));
+  }
+  if (!(entry->type == type)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, " in ", directory_, ": want ", TypeText(type),
+                     ", have ", TypeText(entry->type)));
+  }
+  const std::string path = Join(directory_, entry->file);
+  const int64_t bytes = type.bytes();
+  const int64_t padding = AlignUp(bytes) - bytes;
+  std::array<char, kAlignment> tail;
+  absl::Status status = ReadFileExactly(path, entry->offset, out, bytes);
+  if (status.ok()) {
+    status = ReadFileExactly(path, entry->offset + bytes, tail.data(), padding);
+  }
+  if (!status.ok()) return Annotate(status, name);
+  const uint32_t crc = Crc32c(Crc32c(0, out, bytes), tail.data(), padding);
+  if (crc != entry->crc) {
+    return absl::DataLossError(absl::StrCat(
+        "checksum of ", name, " (", CheckpointRoleName(role), ") in ", path,
+        ": want ", absl::Hex(entry->crc), ", got ", absl::Hex(crc)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightsMatch::ToStatus(absl::string_view directory) const {
+  if (missing.empty() && mismatched.empty()) return absl::OkStatus();
+  std::string text =
+      absl::StrCat("the weights of ", directory, " are not this model's");
+  if (!missing.empty()) {
+    absl::StrAppend(&text, "; missing: ", absl::StrJoin(missing, ", "));
+  }
+  if (!mismatched.empty()) {
+    absl::StrAppend(&text, "; different: ", absl::StrJoin(mismatched, ", "));
+  }
+  return absl::InvalidArgumentError(text);
+}
+
+WeightsMatch MatchWeights(const CheckpointReader& reader,
+                          absl::Span<const WantedWeight> wanted) {
+  WeightsMatch match;
+  std::set<absl::string_view> names;
+  for (const WantedWeight& weight : wanted) {
+    names.insert(weight.name);
+    const CheckpointEntry* entry =
+        reader.Find(weight.name, CheckpointRole::kParameter);
+    if (entry == nullptr) {
+      match.missing.push_back(
+          absl::StrCat(weight.name, " ", TypeText(weight.type)));
+    } else if (!(entry->type == weight.type)) {
+      match.mismatched.push_back(absl::StrCat(weight.name, ": want ",
+                                              TypeText(weight.type), ", have ",
+                                              TypeText(entry->type)));
+    }
+  }
+  for (const CheckpointEntry& entry : reader.entries()) {
+    if (entry.role == CheckpointRole::kParameter && !names.count(entry.name)) {
+      match.unused.push_back(entry.name);
+    }
+  }
+  return match;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadWeights(
+    absl::string_view directory, absl::Span<const WantedWeight> wanted) {
+  absl::StatusOr<CheckpointReader> reader = CheckpointReader::Open(directory);
+  if (absl::IsNotFound(reader.status())) {
+    const absl::StatusOr<FoundCheckpoint> below = FindNewestComplete(directory);
+    if (below.ok()) {
+      return absl::NotFoundError(absl::StrCat(
+          reader.status().message(), "; did you mean ", below->directory, "?"));
+    }
+  }
+  if (!reader.ok()) return reader.status();
+  const WeightsMatch match = MatchWeights(*reader, wanted);
+  EBB_RETURN_IF_ERROR(match.ToStatus(directory));
+  for (const WantedWeight& weight : wanted) {
+    EBB_RETURN_IF_ERROR(reader->Read(weight.name, CheckpointRole::kParameter,
+                                     weight.type, weight.out));
+  }
+  return match.unused;
+}
+
+absl::StatusOr<FoundCheckpoint> FindNewestComplete(absl::string_view parent,
+                                                   int64_t before_step) {
+  const std::string directory(parent);
+  EBB_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
+                       ListCandidates(directory));
+  FoundCheckpoint found;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.step >= before_step) continue;
+    const std::string path = Join(directory, candidate.name);
+    const auto reader = CheckpointReader::Open(path);
+    if (reader.ok()) {
+      found.directory = path;
+      found.step = candidate.step;
+      return found;
+    }
+    found.skipped.push_back(
+        absl::StrCat(candidate.name, ": ", reader.status().message()));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no complete checkpoint below ", parent,
+                   found.skipped.empty() ? "" : "; passed over: ",
+                   absl::StrJoin(found.skipped, "; ")));
+}
+
+absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
+    absl::string_view parent, int keep, FileSystem& files) {
+  const std::string directory(parent);
+  std::vector<std::string> names;
+  if (const int error = files.List(directory, &names)) {
+    return IoError("list", directory, error);
+  }
+  EBB_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
+                       ListCandidates(directory));
+  std::vector<std::string> doomed;
+  for (const std::string& name : names) {
+    if (IsPartial(name)) doomed.push_back(name);
+  }
+  int num_complete = 0;
+  std::set<int64_t> kept_steps;
+  for (const Candidate& candidate : candidates) {
+    // One that was being replaced goes once the one with the name is whole.
+    if (kept_steps.count(candidate.step) != 0) {
+      doomed.push_back(candidate.name);
+      continue;
+    }
+    if (num_complete >= std::max(keep, 1)) {
+      doomed.push_back(candidate.name);
+      continue;
+    }
+    if (CheckpointReader::Open(Join(directory, candidate.name)).ok()) {
+      ++num_complete;
+      kept_steps.insert(candidate.step);
+    }
+  }
+  std::vector<std::string> removed;
+  absl::Status status;
+  for (const std::string& name : doomed) {
+    const std::string path = Join(directory, name);
+    if (const int error = RemoveTree(files, path)) {
+      if (status.ok()) status = IoError("remove", path, error);
+    } else {
+      removed.push_back(name);
+    }
+  }
+  if (!status.ok()) return status;
+  return removed;
+}
+
+}  // namespace ebb

@@ -1,0 +1,361 @@
+// Checkpoints survive what disks and crashes do to them.
+#include "worker/checkpoint/native.h"
+
+#include <errno.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/philox.h"
+#include "worker/checkpoint/crc32c.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+class Checkpoint : public testing::Test {
+ protected:
+  Checkpoint() {
+    std::string pattern =
+        (fs::temp_directory_path() / "ebb-checkpoint.XXXXXX").string();
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    parent_ = pattern;
+    for (int i = 0; i < 100; ++i) weight_.push_back(0.5f * i);
+    for (int i = 0; i < 7; ++i) bias_.push_back(-1.0f * i);
+  }
+  ~Checkpoint() override { fs::remove_all(parent_); }
+
+  std::vector<CheckpointTensor> Tensors() const {
+    const TensorType matrix(DType::kF32, 10, 10);
+    const TensorType vector(DType::kF32, 7);
+    return {
+        {"L0.qkv.weight", CheckpointRole::kParameter, matrix, weight_.data()},
+        {"L0.qkv.bias", CheckpointRole::kParameter, vector, bias_.data()},
+        {"L0.qkv.weight", CheckpointRole::kFirstMoment, matrix,
+         weight_.data()}};
+  }
+
+  absl::Status Write(int64_t step, FileSystem& files = PosixFileSystem()) {
+    CheckpointMeta meta;
+    meta.step = step;
+    meta.attempt = 2;
+    meta.seed = 1234;
+    meta.sequences = 8 * step;
+    meta.graph_fingerprint = 0xfedcba9876543210;
+    meta.spec = "{\"steps\": 6}";
+    return WriteCheckpoint(parent_, meta, Tensors(), files).status();
+  }
+
+  std::string Path(const std::string& name) const {
+    return absl::StrCat(parent_, "/", name);
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(parent_)) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+  static std::string Content(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  static void Put(const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+  }
+  // Opens and reads every tensor.
+  absl::Status ReadAll(const std::string& name) const {
+    auto reader = CheckpointReader::Open(Path(name));
+    if (!reader.ok()) return reader.status();
+    for (const CheckpointEntry& entry : reader->entries()) {
+      std::vector<char> out(entry.type.bytes());
+      const absl::Status status =
+          reader->Read(entry.name, entry.role, entry.type, out.data());
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  std::string parent_;
+  std::vector<float> weight_;
+  std::vector<float> bias_;
+};
+
+TEST(Crc32c, KnownAnswer) {
+  EXPECT_EQ(Crc32c(0, "123456789", 9), 0xE3069283u);  // RFC 3720, B.4
+}
+
+TEST_F(Checkpoint, ComesBackAsItWas) {
+  ASSERT_TRUE(Write(3).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-3"));
+  auto reader = CheckpointReader::Open(Path("step-3"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(reader->meta().step, 3);
+  EXPECT_EQ(reader->meta().attempt, 2);
+  EXPECT_EQ(reader->meta().seed, 1234u);
+  EXPECT_EQ(reader->meta().sequences, 24);
+  EXPECT_EQ(reader->meta().graph_fingerprint, 0xfedcba9876543210);
+  EXPECT_EQ(reader->meta().spec, "{\"steps\": 6}");
+  for (const CheckpointTensor& tensor : Tensors()) {
+    std::vector<float> out(tensor.type.num_elements());
+    ASSERT_TRUE(
+        reader->Read(tensor.name, tensor.role, tensor.type, out.data()).ok());
+    EXPECT_EQ(memcmp(out.data(), tensor.data, tensor.type.bytes()), 0);
+  }
+  float unused;
+  EXPECT_EQ(reader
+                ->Read("L1.qkv.bias", CheckpointRole::kParameter,
+                       TensorType(DType::kF32, 1), &unused)
+                .code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(reader
+                ->Read("L0.qkv.bias", CheckpointRole::kParameter,
+                       TensorType(DType::kF32, 1), &unused)
+                .code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(Checkpoint, EveryFlippedByteIsFound) {
+  ASSERT_TRUE(Write(1).ok());
+  for (const char* name : {"manifest.json", "rank-0.bin"}) {
+    const std::string path = Path(absl::StrCat("step-1/", name));
+    const std::string good = Content(path);
+    for (size_t i = 0; i < good.size(); i += 3) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ 0x10);
+      Put(path, bad);
+      const absl::Status status = ReadAll("step-1");
+      EXPECT_TRUE(absl::IsDataLoss(status) ||
+                  absl::IsFailedPrecondition(status))
+          << name << " byte " << i << ": " << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(parent_));
+    }
+    Put(path, good);
+  }
+  EXPECT_TRUE(ReadAll("step-1").ok());
+}
+
+TEST_F(Checkpoint, EveryCutIsFound) {
+  ASSERT_TRUE(Write(1).ok());
+  for (const char* name : {"manifest.json", "rank-0.bin"}) {
+    const std::string path = Path(absl::StrCat("step-1/", name));
+    const std::string good = Content(path);
+    for (size_t size = 0; size < good.size(); size += 13) {
+      Put(path, good.substr(0, size));
+      EXPECT_TRUE(absl::IsDataLoss(ReadAll("step-1"))) << name << " " << size;
+    }
+    Put(path, good + "x");
+    EXPECT_TRUE(absl::IsDataLoss(ReadAll("step-1"))) << name;
+    Put(path, good);
+  }
+  fs::remove(Path("step-1/rank-0.bin"));
+  EXPECT_TRUE(absl::IsDataLoss(ReadAll("step-1")));
+  fs::remove(Path("step-1/manifest.json"));
+  EXPECT_TRUE(absl::IsNotFound(ReadAll("step-1")));
+}
+
+TEST_F(Checkpoint, HostileManifestsNeverCrash) {
+  ASSERT_TRUE(Write(1).ok());
+  const std::string path = Path("step-1/manifest.json");
+  const std::string good = Content(path);
+  uint64_t state = 5;
+  for (int round = 0; round < 500; ++round) {
+    std::string bad = good;
+    state = philox::Mix(state);
+    for (uint64_t edits = 1 + state % 4; edits > 0; --edits) {
+      state = philox::Mix(state);
+      const size_t at = state % bad.size();
+      switch ((state >> 40) % 3) {
+        case 0:
+          bad[at] = static_cast<char>(state >> 48);
+          break;
+        case 1:
+          bad.erase(at, 1 + (state >> 50) % 9);
+          break;
+        case 2:
+          bad.insert(at, bad.substr(bad.size() / 2, 5));
+          break;
+      }
+      if (bad.empty()) bad = "{";
+    }
+    Put(path, bad);
+    if (bad != good) {
+      EXPECT_FALSE(ReadAll("step-1").ok());
+    }
+  }
+}
+
+TEST_F(Checkpoint, ReplacesOneOfTheSameStep) {
+  ASSERT_TRUE(Write(2).ok());
+  weight_[0] = 42;
+  ASSERT_TRUE(Write(2).ok());
+  EXPECT_THAT(Names(), ElementsAre("step-2"));
+  auto reader = CheckpointReader::Open(Path("step-2"));
+  ASSERT_TRUE(reader.ok());
+  std::vector<float> out(100);
+  ASSERT_TRUE(reader
+                  ->Read("L0.qkv.weight", CheckpointRole::kParameter,
+                         TensorType(DType::kF32, 10, 10), out.data())
+                  .ok());
+  EXPECT_EQ(out[0], 42);
+}
+
+TEST_F(Checkpoint, TwoTensorsOfOneNameAreRefused) {
+  std::vector<CheckpointTensor> tensors = Tensors();
+  tensors.push_back(tensors[0]);
+  EXPECT_EQ(WriteCheckpoint(parent_, CheckpointMeta(), tensors).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(Checkpoint, NewestCompleteIsFoundAndDamagedOnesAreNamed) {
+  for (int64_t step : {2, 4, 10}) ASSERT_TRUE(Write(step).ok());
+  fs::create_directory(Path(".step-12.partial-0"));
+  fs::create_directory(Path("step-011"));
+  Put(Path("step-10/rank-0.bin"), "short");
+  auto found = FindNewestComplete(parent_);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->step, 4);
+  EXPECT_EQ(found->directory, Path("step-4"));
+  ASSERT_EQ(found->skipped.size(), 1u);
+  EXPECT_THAT(found->skipped[0], HasSubstr("step-10"));
+  found = FindNewestComplete(parent_, 4);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->step, 2);
+  EXPECT_TRUE(absl::IsNotFound(FindNewestComplete(parent_, 2).status()));
+  EXPECT_TRUE(absl::IsNotFound(FindNewestComplete(Path("none")).status()));
+}
+
+TEST_F(Checkpoint, PruningKeepsTheNewestComplete) {
+  for (int64_t step : {1, 2, 3, 4}) ASSERT_TRUE(Write(step).ok());
+  Put(Path("step-4/rank-0.bin"), "short");
+  fs::create_directory(Path(".step-9.partial-0"));
+  auto removed = PruneCheckpoints(parent_, 2);
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_THAT(*removed, UnorderedElementsAre("step-1", ".step-9.partial-0"));
+  EXPECT_THAT(Names(), UnorderedElementsAre("step-2", "step-3", "step-4"));
+}
+
+TEST_F(Checkpoint, WeightsOfAnotherModelListEverything) {
+  ASSERT_TRUE(Write(1).ok());
+  float out[100];
+  const std::vector<WantedWeight> wanted = {
+      {"L0.qkv.weight", TensorType(DType::kF32, 100), out},
+      {"L0.mlp.fc.weight", TensorType(DType::kF32, 4), out}};
+  const absl::Status status = ReadWeights(Path("step-1"), wanted).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  for (const char* text : {"L0.qkv.weight", "L0.mlp.fc.weight", "[10, 10]"}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  }
+  const std::vector<WantedWeight> good = {
+      {"L0.qkv.weight", TensorType(DType::kF32, 10, 10), out}};
+  auto unused = ReadWeights(Path("step-1"), good);
+  ASSERT_TRUE(unused.ok()) << unused.status();
+  EXPECT_THAT(*unused, ElementsAre("L0.qkv.bias"));
+  // The folder of checkpoints instead of one: says which.
+  EXPECT_THAT(std::string(ReadWeights(parent_, good).status().message()),
+              HasSubstr("step-1"));
+}
+
+// Fails the n-th operation of a file system with `error`.
+class FailingFileSystem final : public FileSystem {
+ public:
+  FailingFileSystem(int fail_at, int error)
+      : fail_at_(fail_at), error_(error) {}
+
+  bool failed() const { return count_ > fail_at_; }
+
+  int MakeDirectory(const std::string& path) override {
+    return Fails() ? error_ : real_.MakeDirectory(path);
+  }
+  int Create(const std::string& path, int* descriptor) override {
+    return Fails() ? error_ : real_.Create(path, descriptor);
+  }
+  int Write(int descriptor, const void* data, int64_t bytes) override {
+    if (!Fails()) return real_.Write(descriptor, data, bytes);
+    real_.Write(descriptor, data, bytes / 2);
+    return error_;
+  }
+  int Sync(int descriptor) override {
+    return Fails() ? error_ : real_.Sync(descriptor);
+  }
+  int Close(int descriptor) override {
+    const int result = real_.Close(descriptor);
+    return Fails() ? error_ : result;
+  }
+  int SyncDirectory(const std::string& path) override {
+    return Fails() ? error_ : real_.SyncDirectory(path);
+  }
+  int Rename(const std::string& from, const std::string& to) override {
+    return Fails() ? error_ : real_.Rename(from, to);
+  }
+  int Exchange(const std::string& a, const std::string& b) override {
+    return Fails() ? error_ : real_.Exchange(a, b);
+  }
+  int List(const std::string& path, std::vector<std::string>* names) override {
+    return real_.List(path, names);
+  }
+  int RemoveFile(const std::string& path) override {
+    return real_.RemoveFile(path);
+  }
+  int RemoveDirectory(const std::string& path) override {
+    return real_.RemoveDirectory(path);
+  }
+
+ private:
+  bool Fails() { return count_++ == fail_at_; }
+
+  FileSystem& real_ = PosixFileSystem();
+  const int fail_at_;
+  const int error_;
+  int count_ = 0;
+};
+
+TEST_F(Checkpoint, AFailureAtAnyOperationLeavesTheOthersWhole) {
+  ASSERT_TRUE(Write(1).ok());
+  int num_operations = 0;
+  for (int fail_at = 0;; ++fail_at) {
+    FailingFileSystem files(fail_at, ENOSPC);
+    const absl::Status status = Write(2, files);
+    if (!files.failed()) {
+      EXPECT_TRUE(status.ok());
+      break;
+    }
+    ++num_operations;
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << fail_at << status;
+    EXPECT_TRUE(ReadAll("step-1").ok());
+    // Whatever has its final name is complete.
+    if (fs::exists(Path("step-2"))) {
+      EXPECT_TRUE(ReadAll("step-2").ok());
+      fs::remove_all(Path("step-2"));
+    }
+    EXPECT_THAT(Names(), ElementsAre("step-1")) << fail_at;
+  }
+  EXPECT_GT(num_operations, 10);
+}
+
+TEST_F(Checkpoint, AFailureWhileReplacingLeavesOneOfTheTwo) {
+  ASSERT_TRUE(Write(1).ok());
+  for (int fail_at = 0;; ++fail_at) {
+    FailingFileSystem files(fail_at, EIO);
+    const absl::Status status = Write(1, files);
+    EXPECT_TRUE(ReadAll("step-1").ok()) << fail_at;
+    if (!files.failed()) break;
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+}  // namespace
+}  // namespace ebb
