@@ -16,6 +16,7 @@
 #include "kernels/ops/adamw.h"
 #include "kernels/ops/gelu.h"
 #include "kernels/ops/linear.h"
+#include "kernels/ops/linear.h"
 #include "kernels/ops/op_def.h"
 #include "kernels/testing/op_cases.h"
 #include "kernels/testing/reference_table.h"

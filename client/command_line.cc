@@ -1,0 +1,403 @@
+// See command_line.h.
+#include "client/command_line.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/commands.h"
+#include "client/exit_code.h"
+#include "client/output.h"
+#include "client/version.h"
+#include "proto/name_suggestion.h"
+#include "proto/violations.h"
+
+namespace ebb {
+namespace {
+
+// Designed, not built: named, so that nobody looks for a typing mistake.
+constexpr const char* kCommandsNotBuilt[] = {"policy", "resume", "compare",
+                                             "sample", "export", "completion"};
+constexpr const char* kPlanOptionsNotBuilt[] = {"--profile", "--accounting",
+                                                "--svg", "--graph", "--check"};
+
+// Everything that a command line can say.
+struct ParsedLine {
+  std::string output = "table";
+  std::string server;
+  PlanOptions plan;
+  SubmitOptions submit;
+  ListOptions list;
+  StepsOptions steps;
+  LogsOptions logs;
+  // Of the commands that name one job.
+  std::string job;
+  bool now = false;
+  bool cancel = false;
+  std::string topic;
+};
+
+using Command =
+    std::function<absl::StatusOr<int>(const CommandContext&, ParsedLine&)>;
+
+// The parser and the command that it found.
+struct Parser {
+  CLI::App app{"Ebb trains transformers within a memory budget.", "ebb"};
+  ParsedLine line;
+  Command command;
+};
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+// Null if there is no such command.
+const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+CLI::App* AddCommand(Parser* parser, const char* name, const char* description,
+                     Command command) {
+  CLI::App* const app = parser->app.add_subcommand(name, description);
+  app->fallthrough();
+  app->callback(
+      [parser, command = std::move(command)] { parser->command = command; });
+  return app;
+}
+
+void AddJob(CLI::App* command, std::string* job) {
+  command->add_option("JOB", *job, "The job's id, as submit prints it")
+      ->required();
+}
+
+void AddSpec(CLI::App* command, std::string* spec,
+             std::vector<std::string>* sets) {
+  command->add_option("SPEC", *spec, "A job spec's file; -: standard input")
+      ->required();
+  command
+      ->add_option("--set", *sets,
+                   "Sets a field over the spec's: optimizer.lr=1e-4")
+      ->type_name("FIELD=VALUE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+CLI::Option* AddNumber(CLI::App* command, const char* name, int* number,
+                       const char* description) {
+  return command->add_option(name, *number, description)
+      ->type_name("N")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+}
+
+void AddCommands(Parser* parser) {
+  ParsedLine& line = parser->line;
+  CLI::App& app = parser->app;
+  app.require_subcommand(1);
+  app.footer("`ebb help exit-codes` lists the exit codes.");
+  app.add_option("--output", line.output, "table, json or jsonl")
+      ->type_name("FORMAT");
+  app.add_option("--server", line.server,
+                 "unix:PATH of a coordinator's socket (else $EBB_SERVER, else "
+                 "the local coordinator, started if none runs)")
+      ->type_name("ADDRESS");
+
+  CLI::App* command = AddCommand(
+      parser, "plan", "Shows what a job would take, and changes nothing",
+      [](const auto& context, auto& line) {
+        return RunPlan(context, line.plan);
+      });
+  AddSpec(command, &line.plan.spec, &line.plan.sets);
+  CLI::Option* const dump =
+      command->add_flag("--dump", line.plan.dump, "Prints a rank's program");
+  AddNumber(command, "--rank", &line.plan.rank, "The rank of --dump")
+      ->needs(dump);
+
+  command = AddCommand(parser, "submit", "Makes a job and prints its id",
+                       [](const auto& context, auto& line) {
+                         return RunSubmit(context, line.submit);
+                       });
+  AddSpec(command, &line.submit.spec, &line.submit.sets);
+  command->add_flag("--watch", line.submit.watch,
+                    "Follows the job to its end with a live display");
+  command->add_flag("--wait", line.submit.wait,
+                    "Waits for the job's end in silence");
+  command
+      ->add_option("--request-id", line.submit.request_id,
+                   "Repeating a submit with the same id makes one job")
+      ->type_name("ID");
+
+  command = AddCommand(parser, "list", "Lists jobs, newest first",
+                       [](const auto& context, auto& line) {
+                         return RunList(context, line.list);
+                       });
+  command
+      ->add_option("--state", line.list.states,
+                   "Only jobs in this state: queued, running, ...")
+      ->type_name("STATE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_flag("--all", line.list.all, "Older jobs, too");
+
+  command = AddCommand(parser, "get",
+                       "Shows one job; as json with its effective spec",
+                       [](const auto& context, auto& line) {
+                         return RunGet(context, line.job);
+                       });
+  AddJob(command, &line.job);
+
+  command = AddCommand(parser, "describe", "Tells all about one job",
+                       [](const auto& context, auto& line) {
+                         return RunDescribe(context, line.job);
+                       });
+  AddJob(command, &line.job);
+
+  command = AddCommand(parser, "watch",
+                       "Follows a job to its end with a live display",
+                       [](const auto& context, auto& line) {
+                         return RunWatch(context, line.job);
+                       });
+  AddJob(command, &line.job);
+
+  command = AddCommand(parser, "steps", "Shows what every step did",
+                       [](const auto& context, auto& line) {
+                         return RunSteps(context, line.steps);
+                       });
+  AddJob(command, &line.steps.job);
+  command->add_flag("--follow", line.steps.follow,
+                    "Goes on with live steps until the job ends");
+
+  command = AddCommand(parser, "logs", "Shows what a rank said",
+                       [](const auto& context, auto& line) {
+                         return RunLogs(context, line.logs);
+                       });
+  AddJob(command, &line.logs.job);
+  AddNumber(command, "--rank", &line.logs.rank, "Of this rank (0)");
+  command->add_flag("--follow", line.logs.follow, "Goes on until the job ends");
+  AddNumber(command, "--tail", &line.logs.tail, "The last N lines only");
+
+  command = AddCommand(parser, "cancel", "Asks a job to end",
+                       [](const auto& context, auto& line) {
+                         return RunCancel(context, line.job, line.now);
+                       });
+  AddJob(command, &line.job);
+  command->add_flag(
+      "--now", line.now,
+      "Kills its processes instead of waiting for the step's end");
+
+  command =
+      AddCommand(parser, "stop", "Ends the local coordinator; jobs train on",
+                 [](const auto& context, auto& line) {
+                   return RunStop(context, line.cancel);
+                 });
+  command->add_flag("--cancel", line.cancel, "Cancels all jobs first");
+
+  command = AddCommand(parser, "delete",
+                       "Removes a job that has ended, and its directory",
+                       [](const auto& context, auto& line) {
+                         return RunDelete(context, line.job);
+                       });
+  AddJob(command, &line.job);
+
+  AddCommand(parser, "doctor", "Looks for what could be in the way",
+             [](const auto& context, auto&) { return RunDoctor(context); });
+  AddCommand(parser, "version", "Prints the version",
+             [](const auto& context, auto&) { return RunVersion(context); });
+
+  command = AddCommand(parser, "help", "Explains a command, or exit-codes",
+                       [parser](const CommandContext& context,
+                                ParsedLine& line) -> absl::StatusOr<int> {
+                         std::ostream& out = *context.environment.out;
+                         if (line.topic.empty()) {
+                           // Of another parser: this one would explain its own
+                           // command.
+                           Parser whole;
+                           AddCommands(&whole);
+                           out << whole.app.help();
+                           return kExitOk;
+                         }
+                         if (line.topic == "exit-codes") {
+                           out << ExitCodeHelp();
+                           return kExitOk;
+                         }
+                         const CLI::App* topic =
+                             FindCommand(parser->app, line.topic);
+                         if (topic == nullptr) {
+                           return absl::InvalidArgumentError(
+                               absl::StrCat("no help on ", OneLine(line.topic),
+                                            ": name a command or exit-codes"));
+                         }
+                         out << topic->help("ebb");
+                         return kExitOk;
+                       });
+  command->add_option("TOPIC", line.topic, "A command, or exit-codes");
+}
+
+// The format for errors that come before the line is understood.
+OutputFormat ErrorFormat(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    absl::string_view value;
+    if (absl::StartsWith(arguments[i], "--output=")) {
+      value = absl::string_view(arguments[i]).substr(9);
+    } else if (arguments[i] == "--output" && i + 1 < arguments.size()) {
+      value = arguments[i + 1];
+    }
+    const absl::StatusOr<OutputFormat> format = ParseOutputFormat(value);
+    if (format.ok()) return *format;
+  }
+  return OutputFormat::kTable;
+}
+
+// The first argument that is no option and no option's value: the command.
+std::string CommandWord(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--output" || arguments[i] == "--server") {
+      ++i;
+    } else if (!absl::StartsWith(arguments[i], "-")) {
+      return arguments[i];
+    }
+  }
+  return "";
+}
+
+// Refuses what is designed but not built, and names that are no command.
+absl::Status CheckCommandWord(const std::vector<std::string>& arguments,
+                              const CLI::App& app) {
+  const std::string word = CommandWord(arguments);
+  if (word.empty()) return absl::OkStatus();
+  if (std::find(std::begin(kCommandsNotBuilt), std::end(kCommandsNotBuilt),
+                word) != std::end(kCommandsNotBuilt)) {
+    return absl::UnimplementedError(
+        absl::StrCat("the command ", word, " is not built yet"));
+  }
+  if (word == "plan") {
+    for (const std::string& argument : arguments) {
+      const std::string name = argument.substr(0, argument.find('='));
+      if (std::find(std::begin(kPlanOptionsNotBuilt),
+                    std::end(kPlanOptionsNotBuilt),
+                    name) != std::end(kPlanOptionsNotBuilt)) {
+        return absl::UnimplementedError(
+            absl::StrCat("plan ", name, " is not built yet"));
+      }
+    }
+  }
+  const std::vector<std::string> names = CommandNames(app);
+  if (std::find(names.begin(), names.end(), word) != names.end()) {
+    return absl::OkStatus();
+  }
+  const std::string nearest = NearestName(word, names);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no such command: ", OneLine(word), "; ",
+      nearest.empty() ? "`ebb help` lists the commands"
+                      : absl::StrCat("did you mean ", nearest, "?")));
+}
+
+// The parser's complaint with the nearest option's name.
+absl::Status UsageError(const CLI::ParseError& error,
+                        const std::vector<std::string>& arguments,
+                        const Parser& parser) {
+  const CLI::App* const command =
+      FindCommand(parser.app, CommandWord(arguments));
+  std::string hint = "`ebb help` lists the commands";
+  if (command != nullptr) {
+    hint = absl::StrCat("see `ebb help ", command->get_name(), "`");
+    std::vector<std::string> names;
+    for (const CLI::App* app : {command, &parser.app}) {
+      for (const CLI::Option* option : app->get_options()) {
+        for (const std::string& name : option->get_lnames()) {
+          names.push_back(absl::StrCat("--", name));
+        }
+      }
+    }
+    for (const std::string& argument : arguments) {
+      const std::string name = argument.substr(0, argument.find('='));
+      if (!absl::StartsWith(name, "--") || name == "--" ||
+          std::find(names.begin(), names.end(), name) != names.end()) {
+        continue;
+      }
+      const std::string nearest = NearestName(name, names);
+      if (!nearest.empty()) {
+        hint = absl::StrCat("did you mean ", nearest, "?");
+      }
+      break;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(OneLine(error.what(), 1000), "; ", hint));
+}
+
+}  // namespace
+
+int RunEbb(const std::vector<std::string>& arguments, Environment& environment,
+           const CallTiming& timing) {
+  const auto fail = [&](const absl::Status& status) {
+    environment.out->flush();
+    PrintError(status, ErrorFormat(arguments), *environment.err);
+    return static_cast<int>(ExitCodeOf(status.code()));
+  };
+  Parser parser;
+  AddCommands(&parser);
+  if (arguments.empty()) {
+    *environment.err << parser.app.help();
+    return kExitUsage;
+  }
+  if (arguments[0] == "--version") {
+    *environment.out << "ebb " << kVersion << "\n";
+    return kExitOk;
+  }
+  if (absl::Status status = CheckCommandWord(arguments, parser.app);
+      !status.ok()) {
+    return fail(status);
+  }
+  try {
+    parser.app.parse(
+        std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    *environment.out << parser.app.help();
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    return fail(UsageError(error, arguments, parser));
+  }
+  const absl::StatusOr<OutputFormat> output =
+      ParseOutputFormat(parser.line.output);
+  if (!output.ok()) return fail(output.status());
+  const CommandContext context{environment, *output, parser.line.server,
+                               timing};
+  const absl::StatusOr<int> exit_code = parser.command(context, parser.line);
+  environment.out->flush();
+  return exit_code.ok() ? *exit_code : fail(exit_code.status());
+}
+
+std::string CommandSurface() {
+  Parser parser;
+  AddCommands(&parser);
+  const auto words = [](const CLI::App& app) {
+    std::string text;
+    for (const CLI::Option* option : app.get_options()) {
+      absl::StrAppend(&text, " ", option->get_name());
+    }
+    return text;
+  };
+  std::string text = absl::StrCat("ebb", words(parser.app), "\n");
+  for (const CLI::App* command : parser.app.get_subcommands({})) {
+    absl::StrAppend(&text, command->get_name(), words(*command), "\n");
+  }
+  return text;
+}
+
+}  // namespace ebb

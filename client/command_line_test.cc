@@ -1,0 +1,528 @@
+// `ebb` as a whole, in memory, against a service on a real socket.
+#include "client/command_line.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/exit_code.h"
+#include "client/testing/fake_job_service.h"
+#include "client/version.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "proto/job_service.pb.h"
+#include "proto/violations.h"
+
+namespace ebb {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr char kSpec[] = R"(name: small
+model: {layers: 2, hidden: 64, heads: 4, vocab: 257, seq_len: 32}
+data: {train: corpus.txt}
+batch: {global: 4, micro: 2}
+steps: 3
+)";
+
+v1::Job MakeJob(const std::string& id, v1::State state) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_name("job " + id);
+  job.set_state(state);
+  job.mutable_spec()->set_steps(3);
+  job.mutable_plan()->set_policy("none");
+  return job;
+}
+
+class CommandLine : public testing::Test {
+ protected:
+  CommandLine() : service_(kVersion) {
+    std::string name = testing::TempDir() + "command_line.XXXXXX";
+    directory_ = mkdtemp(name.data());
+    service_.Start(directory_ + "/socket");
+    environment_.in = &in_;
+    environment_.out = &out_;
+    environment_.err = &err_;
+    environment_.working_directory = directory_;
+    environment_.program_directory = directory_;
+    environment_.variables["EBB_SERVER"] = "unix:" + directory_ + "/socket";
+    timing_.first_backoff = absl::Milliseconds(1);
+    timing_.largest_backoff = absl::Milliseconds(4);
+    std::ofstream(directory_ + "/spec.yaml") << kSpec;
+  }
+  ~CommandLine() override {
+    service_.Stop();
+    std::filesystem::remove_all(directory_);
+  }
+
+  int Run(const std::vector<std::string>& arguments) {
+    out_.str("");
+    err_.str("");
+    return RunEbb(arguments, environment_, timing_);
+  }
+
+  void AddEvent(const std::string& id, v1::State state) {
+    v1::JobEvent event;
+    *event.mutable_job() = MakeJob(id, state);
+    service_.AddEvent(id, event);
+  }
+
+  // A job that ran its three steps, with an evaluation and a checkpoint.
+  void AddFinishedJob(const std::string& id, v1::State state) {
+    AddEvent(id, v1::STATE_RUNNING);
+    v1::JobEvent eval;
+    eval.mutable_eval()->set_step(2);
+    eval.mutable_eval()->set_loss(2.5);
+    service_.AddEvent(id, eval);
+    v1::JobEvent checkpoint;
+    checkpoint.mutable_checkpoint()->set_step(2);
+    checkpoint.mutable_checkpoint()->set_error("disk full");
+    service_.AddEvent(id, checkpoint);
+    for (int64_t number = 1; number <= 3; ++number) {
+      v1::Step step;
+      step.set_step(number);
+      step.set_loss(5.0 - static_cast<double>(number));
+      step.set_tokens(1000);
+      step.set_duration_seconds(0.5);
+      step.set_model_flops(3e9);
+      step.set_recompute_flops(1e9);
+      service_.AddStep(id, step);
+    }
+    AddEvent(id, state);
+  }
+
+  std::string directory_;
+  FakeJobService service_;
+  std::istringstream in_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+  Environment environment_;
+  CallTiming timing_;
+};
+
+TEST_F(CommandLine, SurfaceIsFrozen) {
+  EXPECT_EQ(CommandSurface(), R"(ebb --help --output --server
+plan --help SPEC --set --dump --rank
+submit --help SPEC --set --watch --wait --request-id
+list --help --state --all
+get --help JOB
+describe --help JOB
+watch --help JOB
+steps --help JOB --follow
+logs --help JOB --rank --follow --tail
+cancel --help JOB --now
+stop --help --cancel
+delete --help JOB
+doctor --help
+version --help
+help --help TOPIC
+)");
+}
+
+TEST_F(CommandLine, VersionAndHelp) {
+  EXPECT_EQ(Run({"version"}), 0);
+  EXPECT_EQ(out_.str(), absl::StrCat("ebb ", kVersion, "\n"));
+  EXPECT_EQ(Run({"version", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["version"], kVersion);
+  EXPECT_EQ(Run({"help"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("submit"));
+  EXPECT_EQ(Run({"help", "exit-codes"}), 0);
+  EXPECT_EQ(out_.str(), ExitCodeHelp());
+  EXPECT_EQ(Run({"help", "submit"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("--request-id"));
+  EXPECT_EQ(Run({"submit", "--help"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("--request-id"));
+  EXPECT_EQ(Run({"help", "nothing"}), 2);
+}
+
+TEST_F(CommandLine, UsageErrors) {
+  EXPECT_EQ(Run({}), 2);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(Run({"lst"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean list?"));
+  EXPECT_EQ(Run({"list", "--stat", "queued"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean --state?"));
+  EXPECT_EQ(Run({"get"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("JOB"));
+  EXPECT_EQ(Run({"logs", "a1b2c3d4", "--tail", "-1"}), 2);
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--rank", "1"}), 2);
+  EXPECT_EQ(Run({"list", "--output", "yaml"}), 2);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(Run({"list", "--state", "ended"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("queued, starting, running"));
+}
+
+TEST_F(CommandLine, WhatIsNotBuiltSaysSo) {
+  for (const char* command :
+       {"policy", "resume", "compare", "sample", "export", "completion"}) {
+    EXPECT_EQ(Run({command, "a1b2c3d4", "--prompt", "x"}), 2);
+    EXPECT_EQ(err_.str(), absl::StrCat("ebb: the command ", command,
+                                       " is not built yet\n"));
+  }
+  EXPECT_EQ(Run({"plan", "--check", "FILE"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("not built yet"));
+  EXPECT_EQ(Run({"list", "--server", "example.org:9000"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("token"));
+}
+
+TEST_F(CommandLine, JsonErrorsGoToErrAlone) {
+  EXPECT_EQ(Run({"get", "nonesuch", "--output", "json"}), 3);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(nlohmann::json::parse(err_.str())["error"]["code"], "NOT_FOUND");
+  EXPECT_EQ(Run({"--output=json", "gte"}), 2);
+  EXPECT_EQ(nlohmann::json::parse(err_.str())["error"]["code"],
+            "INVALID_ARGUMENT");
+}
+
+TEST_F(CommandLine, ErrorsOfTheCoordinatorHaveTheirExitCode) {
+  const std::pair<absl::StatusCode, int> cases[] = {
+      {absl::StatusCode::kInternal, 1},
+      {absl::StatusCode::kPermissionDenied, 4},
+      {absl::StatusCode::kFailedPrecondition, 5},
+      {absl::StatusCode::kDeadlineExceeded, 7},
+      {absl::StatusCode::kResourceExhausted, 9}};
+  for (const auto& [code, exit_code] : cases) {
+    service_.FailNext("GetJob", absl::Status(code, "because"));
+    EXPECT_EQ(Run({"get", "a1b2c3d4"}), exit_code);
+    EXPECT_EQ(out_.str(), "");
+    EXPECT_EQ(err_.str(), "ebb: because\n");
+  }
+}
+
+TEST_F(CommandLine, NoCoordinatorIsUnavailable) {
+  EXPECT_EQ(Run({"list", "--server", "unix:nothing-here"}), 6);
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(CommandLine, AnotherVersionIsSaid) {
+  FakeJobService other("9.9.9");
+  other.Start(directory_ + "/other");
+  EXPECT_EQ(Run({"list", "--server", "unix:other"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("version 9.9.9"));
+  EXPECT_THAT(err_.str(), HasSubstr("`ebb stop`"));
+}
+
+TEST_F(CommandLine, UnknownJobsGetASuggestion) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  EXPECT_EQ(Run({"get", "a1b2c3d5"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean a1b2c3d4?"));
+  EXPECT_EQ(Run({"cancel", "job a1b2c3d4"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean a1b2c3d4?"));
+  EXPECT_EQ(Run({"watch", "zzzzzzzz"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("`ebb list --all`"));
+}
+
+TEST_F(CommandLine, SubmitPrintsTheIdAlone) {
+  EXPECT_EQ(Run({"submit", "spec.yaml", "--set", "steps=7", "--set",
+                 "optimizer.lr=1e-4"}),
+            0);
+  EXPECT_EQ(out_.str(), "newjob01\n");
+  EXPECT_EQ(err_.str(), "");
+  ASSERT_EQ(service_.created().size(), 1u);
+  const v1::CreateJobRequest request = service_.created()[0];
+  EXPECT_EQ(request.spec().steps(), 7);
+  EXPECT_EQ(request.spec().optimizer().lr(), 1e-4);
+  EXPECT_EQ(request.spec().data().train(), directory_ + "/corpus.txt");
+  EXPECT_EQ(request.request_id().size(), 32u);
+}
+
+TEST_F(CommandLine, SubmitReadsStandardInput) {
+  in_.str(kSpec);
+  EXPECT_EQ(Run({"submit", "-", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["id"], "newjob01");
+}
+
+TEST_F(CommandLine, ARetriedSubmitHasOneRequestId) {
+  service_.FailNext("CreateJob", absl::UnavailableError("lost"));
+  EXPECT_EQ(Run({"submit", "spec.yaml"}), 0);
+  ASSERT_EQ(service_.created().size(), 2u);
+  EXPECT_EQ(service_.created()[0].request_id(),
+            service_.created()[1].request_id());
+  EXPECT_EQ(Run({"submit", "spec.yaml"}), 0);
+  EXPECT_NE(service_.created()[2].request_id(),
+            service_.created()[0].request_id());
+}
+
+TEST_F(CommandLine, ASubmitWithoutAnswerSaysHowToRepeatIt) {
+  for (int i = 0; i < 5; ++i) {
+    service_.FailNext("CreateJob", absl::UnavailableError("lost"));
+  }
+  EXPECT_EQ(Run({"submit", "spec.yaml", "--request-id", "mine"}), 6);
+  EXPECT_THAT(err_.str(), HasSubstr("--request-id mine"));
+}
+
+TEST_F(CommandLine, SpecMistakesNeedNoCoordinator) {
+  service_.Stop();
+  std::ofstream(directory_ + "/bad.yaml") << kSpec << "stepz: 1\n";
+  EXPECT_EQ(Run({"submit", "bad.yaml"}), 2);
+  EXPECT_THAT(err_.str(), StartsWith("bad.yaml:6: stepz: "));
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(Run({"plan", "none.yaml"}), 3);
+}
+
+TEST_F(CommandLine, MistakesThatTheCoordinatorFindsNameTheSpec) {
+  v1::Violation violation;
+  violation.set_field("data.train");
+  violation.set_value("/x");
+  violation.set_rule("must exist");
+  violation.set_fix("make it");
+  service_.FailNext(
+      "CreateJob",
+      ViolationsStatus(absl::StatusCode::kInvalidArgument, {violation}));
+  EXPECT_EQ(Run({"submit", "spec.yaml"}), 2);
+  EXPECT_EQ(err_.str(), "spec.yaml: data.train: got /x: must exist; make it\n");
+}
+
+TEST_F(CommandLine, SubmitWaitEndsWithTheJob) {
+  AddFinishedJob("newjob01", v1::STATE_FAILED);
+  EXPECT_EQ(Run({"submit", "spec.yaml", "--wait"}), 100);
+  EXPECT_EQ(out_.str(), "newjob01\n");
+  EXPECT_THAT(err_.str(), HasSubstr("newjob01 failed"));
+  EXPECT_EQ(Run({"submit", "spec.yaml", "--wait", "--output", "json"}), 100);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["state"], "STATE_FAILED");
+  EXPECT_EQ(err_.str(), "");
+}
+
+TEST_F(CommandLine, WatchShowsTheJobToItsEnd) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  EXPECT_EQ(Run({"watch", "a1b2c3d4"}), 0);
+  EXPECT_EQ(out_.str(), "");
+  const std::string text = err_.str();
+  EXPECT_THAT(text, HasSubstr("attention as full square"));
+  EXPECT_THAT(text, HasSubstr("evaluation at step 2: loss 2.5000"));
+  EXPECT_THAT(text, HasSubstr("checkpoint at step 2 FAILED: disk full"));
+  EXPECT_THAT(text, HasSubstr("step 3/3  loss 2.0000"));
+  EXPECT_THAT(text, HasSubstr("recompute 25.0 %"));
+  EXPECT_THAT(text, HasSubstr("a1b2c3d4 succeeded"));
+  // Not a terminal: nothing is drawn over.
+  EXPECT_THAT(text, Not(HasSubstr("\r")));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(CommandLine, WatchRedrawsOnATerminal) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_CANCELLED);
+  environment_.err_is_terminal = true;
+  EXPECT_EQ(Run({"watch", "a1b2c3d4"}), 103);
+  EXPECT_THAT(err_.str(), HasSubstr("\r"));
+  EXPECT_THAT(err_.str(), HasSubstr("===]  step 3/3"));
+  environment_.variables["TERM"] = "dumb";
+  EXPECT_EQ(Run({"watch", "a1b2c3d4"}), 103);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("\r")));
+}
+
+TEST_F(CommandLine, WatchAsJson) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  EXPECT_EQ(Run({"watch", "a1b2c3d4", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["id"], "a1b2c3d4");
+  EXPECT_EQ(Run({"watch", "a1b2c3d4", "--output", "jsonl"}), 0);
+  const std::vector<std::string> lines =
+      absl::StrSplit(out_.str(), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["eval"]["loss"], 2.5);
+}
+
+TEST_F(CommandLine, WatchSurvivesBrokenStreams) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  service_.BreakNextStream("WatchJob", 2);
+  service_.BreakNextStream("ListSteps", 1);
+  EXPECT_EQ(Run({"watch", "a1b2c3d4"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("lost the coordinator"));
+  EXPECT_THAT(err_.str(), HasSubstr("step 3/3"));
+}
+
+TEST_F(CommandLine, CtrlCDetachesAndTheJobGoesOn) {
+  AddEvent("a1b2c3d4", v1::STATE_RUNNING);
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"watch", "a1b2c3d4"},
+        std::vector<std::string>{"steps", "a1b2c3d4", "--follow"},
+        std::vector<std::string>{"logs", "a1b2c3d4", "--follow"}}) {
+    const std::string method = command[0] == "watch"   ? "WatchJob"
+                               : command[0] == "steps" ? "ListSteps"
+                                                       : "StreamLogs";
+    const int num_calls = service_.NumCalls(method);
+    int exit_code = -1;
+    std::thread user([&] { exit_code = Run(command); });
+    service_.AwaitCalls(method, num_calls + 1);
+    raise(SIGINT);
+    user.join();
+    EXPECT_EQ(exit_code, 8) << command[0];
+    EXPECT_THAT(err_.str(), HasSubstr("detached; the job goes on"));
+  }
+  EXPECT_TRUE(service_.cancelled().empty());
+}
+
+TEST_F(CommandLine, StepsAsTableAndJson) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  EXPECT_EQ(Run({"steps", "a1b2c3d4"}), 0);
+  const std::vector<std::string> rows =
+      absl::StrSplit(out_.str(), '\n', absl::SkipEmpty());
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_THAT(rows[0], HasSubstr("LOSS"));
+  EXPECT_THAT(rows[3], HasSubstr("2.0000"));
+
+  EXPECT_EQ(Run({"steps", "a1b2c3d4", "--output", "jsonl"}), 0);
+  const std::vector<std::string> lines =
+      absl::StrSplit(out_.str(), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 3u);
+  const auto step = nlohmann::json::parse(lines[2]);
+  EXPECT_EQ(step["step"], 3);
+  EXPECT_EQ(step["tokens"], "1000");
+  EXPECT_EQ(step["duration_seconds"], 0.5);
+
+  EXPECT_EQ(Run({"steps", "a1b2c3d4", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["steps"].size(), 3u);
+  EXPECT_EQ(Run({"steps", "nonesuch", "--output", "json"}), 3);
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(CommandLine, FollowedStepsEndWithTheJob) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_FAILED);
+  EXPECT_EQ(Run({"steps", "a1b2c3d4", "--follow", "--output", "jsonl"}), 100);
+  const std::vector<std::string> lines =
+      absl::StrSplit(out_.str(), '\n', absl::SkipEmpty());
+  EXPECT_EQ(lines.size(), 3u);
+}
+
+TEST_F(CommandLine, Logs) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_SUCCEEDED));
+  service_.SetLog("a1b2c3d4", "one\ntwo\nlast\xff");
+  EXPECT_EQ(Run({"logs", "a1b2c3d4"}), 0);
+  EXPECT_EQ(out_.str(), "one\ntwo\nlast\xff");
+  EXPECT_EQ(Run({"logs", "a1b2c3d4", "--tail", "1"}), 0);
+  EXPECT_EQ(out_.str(), "two\nlast\xff");
+  EXPECT_EQ(Run({"logs", "a1b2c3d4", "--follow", "--output", "jsonl"}), 0);
+  EXPECT_EQ(out_.str(),
+            "{\"rank\":0,\"attempt\":1,\"line\":\"one\"}\n"
+            "{\"rank\":0,\"attempt\":1,\"line\":\"two\"}\n"
+            "{\"rank\":0,\"attempt\":1,\"line\":\"last\xef\xbf\xbd\"}\n");
+  EXPECT_EQ(Run({"logs", "a1b2c3d4", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["lines"].size(), 3u);
+}
+
+TEST_F(CommandLine, ListPagesAndStates) {
+  for (const char* id : {"aaaaaaaa", "bbbbbbbb", "cccccccc"}) {
+    service_.SetJob(MakeJob(id, v1::STATE_RUNNING));
+  }
+  service_.SetJob(MakeJob("dddddddd", v1::STATE_FAILED));
+  EXPECT_EQ(Run({"list"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("aaaaaaaa"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("cccccccc")));
+  EXPECT_THAT(err_.str(), HasSubstr("--all"));
+  EXPECT_EQ(Run({"list", "--all"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("dddddddd"));
+  EXPECT_EQ(err_.str(), "");
+  EXPECT_EQ(Run({"list", "--state", "failed", "--output", "jsonl"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["id"], "dddddddd");
+  EXPECT_EQ(Run({"list", "--output", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["jobs"].size(), 2u);
+  EXPECT_EQ(json["next_page_token"], "bbbbbbbb");
+}
+
+TEST_F(CommandLine, GetAndDescribe) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  EXPECT_EQ(Run({"get", "a1b2c3d4"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("succeeded"));
+  EXPECT_EQ(Run({"describe", "a1b2c3d4"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("predicted memory"));
+  EXPECT_THAT(out_.str(), HasSubstr("last steps"));
+  EXPECT_EQ(Run({"describe", "a1b2c3d4", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["last_steps"].size(), 3u);
+}
+
+TEST_F(CommandLine, CancelAndDelete) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  EXPECT_EQ(Run({"cancel", "a1b2c3d4", "--now"}), 0);
+  EXPECT_EQ(out_.str(), "a1b2c3d4 cancelling\n");
+  ASSERT_EQ(service_.cancelled().size(), 1u);
+  EXPECT_TRUE(service_.cancelled()[0].now());
+  EXPECT_EQ(Run({"cancel", "a1b2c3d4"}), 5);
+  EXPECT_EQ(Run({"delete", "a1b2c3d4", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["id"], "a1b2c3d4");
+  EXPECT_EQ(Run({"delete", "a1b2c3d4"}), 3);
+}
+
+TEST_F(CommandLine, Plan) {
+  v1::PlanJobResponse response;
+  response.mutable_plan()->set_policy("none");
+  response.mutable_plan()->set_fits(true);
+  response.mutable_plan()->set_budget_bytes(1 << 20);
+  response.set_dump("# rank 0\n");
+  service_.SetPlan(response);
+  EXPECT_EQ(Run({"plan", "spec.yaml"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("plan of small: policy none, fits\n"));
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--dump", "--rank", "0"}), 0);
+  EXPECT_EQ(out_.str(), "# rank 0\n");
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--output", "json", "--dump"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["budget_bytes"], "1048576");
+  EXPECT_EQ(json["dump"], "# rank 0\n");
+}
+
+TEST_F(CommandLine, APlanThatDoesNotFitIsShown) {
+  v1::PlanJobResponse response;
+  response.mutable_plan()->set_policy("none");
+  response.mutable_plan()->set_budget_bytes(1024);
+  response.mutable_plan()->add_ranks()->set_peak_bytes(4096);
+  service_.SetPlan(response);
+  EXPECT_EQ(Run({"plan", "spec.yaml"}), 9);
+  EXPECT_THAT(out_.str(), HasSubstr("DOES NOT FIT"));
+  EXPECT_THAT(err_.str(), HasSubstr("short of 3.00 KiB (3072 B)"));
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--output", "json"}), 9);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["fits"], false);
+  EXPECT_EQ(nlohmann::json::parse(err_.str())["error"]["code"],
+            "RESOURCE_EXHAUSTED");
+}
+
+TEST_F(CommandLine, StopIsForTheLocalCoordinator) {
+  EXPECT_EQ(Run({"stop"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("EBB_STATE"));
+  environment_.variables.erase("EBB_SERVER");
+  environment_.variables["EBB_STATE"] = directory_ + "/none";
+  EXPECT_EQ(Run({"stop"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("no coordinator runs"));
+  EXPECT_EQ(Run({"stop", "--cancel", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["stopped"], false);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/none"));
+}
+
+TEST_F(CommandLine, CommandsStartTheLocalCoordinator) {
+  environment_.variables.erase("EBB_SERVER");
+  environment_.variables["EBB_STATE"] = directory_ + "/state";
+  environment_.variables["PATH"] = "/usr/bin:/bin";
+  environment_.program_directory = EBB_FAKE_COORDINATOR_DIR;
+  EXPECT_EQ(Run({"list", "--output", "jsonl"}), 0);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_THAT(err_.str(), StartsWith("starting the coordinator"));
+  EXPECT_EQ(Run({"submit", "spec.yaml"}), 0);
+  EXPECT_EQ(err_.str(), "");
+  EXPECT_EQ(Run({"stop", "--cancel"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("waiting for the end of newjob01"));
+  EXPECT_THAT(err_.str(), HasSubstr("stopped the coordinator"));
+}
+
+TEST_F(CommandLine, DoctorTellsWhatToDo) {
+  EXPECT_EQ(Run({"doctor"}), 5);
+  EXPECT_THAT(out_.str(), HasSubstr("ok    coordinator: version"));
+  EXPECT_THAT(out_.str(), HasSubstr("fail  ebb-worker: "));
+  EXPECT_THAT(out_.str(), HasSubstr("build or install all programs"));
+  EXPECT_EQ(Run({"doctor", "--output", "json"}), 5);
+  EXPECT_GT(nlohmann::json::parse(out_.str())["checks"].size(), 7u);
+  environment_.out_is_terminal = true;
+  EXPECT_EQ(Run({"doctor"}), 5);
+  EXPECT_THAT(out_.str(), HasSubstr("\x1b[31mfail\x1b[0m"));
+}
+
+}  // namespace
+}  // namespace ebb

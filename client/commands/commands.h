@@ -1,0 +1,87 @@
+// One function per subcommand. Each takes what the command line says and gives
+// the exit code, or a status that the caller prints; on an error nothing is on
+// standard output (but for a plan that does not fit, which is shown).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/environment.h"
+#include "client/job_client.h"
+
+namespace ebb {
+
+// What all commands share.
+struct CommandContext {
+  Environment& environment;
+  OutputFormat output = OutputFormat::kTable;
+  // --server; empty: $EBB_SERVER, else the local coordinator.
+  std::string server;
+  CallTiming timing;
+};
+
+struct PlanOptions {
+  std::string spec;
+  std::vector<std::string> sets;
+  bool dump = false;
+  int rank = 0;
+};
+absl::StatusOr<int> RunPlan(const CommandContext& context,
+                            const PlanOptions& options);
+
+struct SubmitOptions {
+  std::string spec;
+  std::vector<std::string> sets;
+  bool watch = false;
+  bool wait = false;
+  // Empty: a random one.
+  std::string request_id;
+};
+absl::StatusOr<int> RunSubmit(const CommandContext& context,
+                              const SubmitOptions& options);
+
+struct ListOptions {
+  // Lower-case words; empty: all.
+  std::vector<std::string> states;
+  // All pages, not the newest jobs only.
+  bool all = false;
+};
+absl::StatusOr<int> RunList(const CommandContext& context,
+                            const ListOptions& options);
+
+absl::StatusOr<int> RunGet(const CommandContext& context,
+                           const std::string& job);
+absl::StatusOr<int> RunDescribe(const CommandContext& context,
+                                const std::string& job);
+absl::StatusOr<int> RunWatch(const CommandContext& context,
+                             const std::string& job);
+
+struct StepsOptions {
+  std::string job;
+  bool follow = false;
+};
+absl::StatusOr<int> RunSteps(const CommandContext& context,
+                             const StepsOptions& options);
+
+struct LogsOptions {
+  std::string job;
+  int rank = 0;
+  bool follow = false;
+  // 0: from the start.
+  int tail = 0;
+};
+absl::StatusOr<int> RunLogs(const CommandContext& context,
+                            const LogsOptions& options);
+
+absl::StatusOr<int> RunCancel(const CommandContext& context,
+                              const std::string& job, bool now);
+absl::StatusOr<int> RunDelete(const CommandContext& context,
+                              const std::string& job);
+// cancel: end all jobs first.
+absl::StatusOr<int> RunStop(const CommandContext& context, bool cancel);
+absl::StatusOr<int> RunDoctor(const CommandContext& context);
+absl::StatusOr<int> RunVersion(const CommandContext& context);
+
+}  // namespace ebb

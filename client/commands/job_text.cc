@@ -1,0 +1,174 @@
+// See job_text.h.
+#include "client/commands/job_text.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "client/exit_code.h"
+#include "client/format.h"
+#include "kernels/status.h"
+#include "proto/job_service.pb.h"
+#include "proto/violations.h"
+
+namespace ebb {
+namespace {
+
+std::string EnumWord(absl::string_view name, absl::string_view prefix) {
+  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+}
+
+// In a plan: of the ranks' peaks; in a step: of the sums of their classes.
+template <typename Ranks, typename PeakOf>
+int64_t LargestPeak(const Ranks& ranks, PeakOf peak_of) {
+  int64_t largest = 0;
+  for (const auto& rank : ranks) largest = std::max(largest, peak_of(rank));
+  return largest;
+}
+
+}  // namespace
+
+std::vector<std::string> MemoryClasses() {
+  return {"parameters", "gradients",    "optimizer", "saved",
+          "live",       "recompute",    "workspace", "communication",
+          "runtime",    "fragmentation"};
+}
+
+std::string StateWord(const v1::Job& job) {
+  return EnumWord(v1::State_Name(job.state()), "STATE_");
+}
+
+std::string ReasonWord(const v1::Job& job) {
+  if (job.reason() == v1::REASON_UNSPECIFIED) return "";
+  return EnumWord(v1::Reason_Name(job.reason()), "REASON_");
+}
+
+absl::Time ToTime(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0 && time.nanos() == 0) return absl::InfinitePast();
+  return absl::FromUnixSeconds(time.seconds()) +
+         absl::Nanoseconds(time.nanos());
+}
+
+Table JobTable() {
+  return Table({{"ID"},
+                {"NAME"},
+                {"STATE"},
+                {"REASON"},
+                {"STEP", true},
+                {"LOSS", true},
+                {"POLICY"},
+                {"PEAK", true},
+                {"CREATED"}});
+}
+
+std::vector<std::string> JobRow(const v1::Job& job, absl::TimeZone zone) {
+  return {job.id(),
+          OneLine(job.name(), 32),
+          StateWord(job),
+          ReasonWord(job),
+          absl::StrCat(job.last_step(), "/", job.spec().steps()),
+          job.last_step() > 0 ? FormatLoss(job.last_loss()) : "",
+          job.plan().policy(),
+          FormatBytes(PeakBytes(job.plan())),
+          TimeText(ToTime(job.create_time()), zone)};
+}
+
+Table StepTable() {
+  return Table({{"STEP", true, 8},
+                {"LOSS", true, 9},
+                {"GRAD NORM", true, 9},
+                {"LEARNING RATE", true, 13},
+                {"TOKENS/S", true, 8},
+                {"SECONDS", true, 8},
+                {"PEAK", true, 9},
+                {"SAVED", true, 9},
+                {"RECOMPUTE", true, 9},
+                {"POLICY"}});
+}
+
+std::vector<std::string> StepRow(const v1::Step& step) {
+  const int64_t saved_bytes =
+      LargestPeak(step.ranks(),
+                  [](const v1::RankStep& rank) { return rank.saved_bytes(); });
+  const double tokens_per_second =
+      step.duration_seconds() > 0
+          ? static_cast<double>(step.tokens()) / step.duration_seconds()
+          : 0;
+  return {
+      absl::StrCat(step.step()),
+      FormatLoss(step.loss()),
+      absl::StrFormat("%.4g%s", step.gradient_norm(),
+                      step.skipped() ? " skipped" : ""),
+      absl::StrFormat("%.4g", step.learning_rate()),
+      FormatCount(tokens_per_second),
+      absl::StrFormat("%.3f", step.duration_seconds()),
+      FormatBytes(PeakBytes(step)),
+      FormatBytes(saved_bytes),
+      FormatPercent(RecomputeShare(step.model_flops(), step.recompute_flops())),
+      step.policy()};
+}
+
+int64_t PeakBytes(const v1::Step& step) {
+  return LargestPeak(step.ranks(), [](const v1::RankStep& rank) {
+    int64_t sum = 0;
+    for (const auto& [name, bytes] : rank.memory()) sum += bytes.peak_bytes();
+    return sum;
+  });
+}
+
+int64_t PeakBytes(const v1::Plan& plan) {
+  return LargestPeak(
+      plan.ranks(), [](const v1::RankPlan& rank) { return rank.peak_bytes(); });
+}
+
+ProgressStep ToProgressStep(const v1::Step& step) {
+  return {.step = step.step(),
+          .loss = step.loss(),
+          .tokens = step.tokens(),
+          .duration_seconds = step.duration_seconds(),
+          .peak_bytes = PeakBytes(step),
+          .model_flops = step.model_flops(),
+          .recompute_flops = step.recompute_flops()};
+}
+
+double RecomputeShare(double model_flops, double recompute_flops) {
+  const double all = model_flops + recompute_flops;
+  return all > 0 ? recompute_flops / all : 0;
+}
+
+std::string EndText(const v1::Job& job) {
+  std::string text = absl::StrCat(job.id(), " ", StateWord(job));
+  if (job.has_start_time() && job.has_end_time()) {
+    absl::StrAppend(
+        &text, " after ",
+        DurationText(ToTime(job.end_time()) - ToTime(job.start_time())));
+  }
+  absl::StrAppend(&text, ": step ", job.last_step(), "/", job.spec().steps());
+  if (job.last_step() > 0) {
+    absl::StrAppend(&text, ", loss ", FormatLoss(job.last_loss()));
+  }
+  if (job.state() == v1::STATE_FAILED) {
+    absl::StrAppend(&text, ": ", ReasonWord(job), ": ",
+                    OneLine(job.message(), 2000), " (`ebb logs ", job.id(),
+                    "` shows what the ranks said)");
+  }
+  return text;
+}
+
+int JobExitCode(const v1::Job& job) {
+  switch (job.state()) {
+    case v1::STATE_SUCCEEDED:
+      return kExitOk;
+    case v1::STATE_FAILED:
+      return kExitJobFailed;
+    case v1::STATE_CANCELLED:
+      return kExitJobCancelled;
+    default:
+      EBB_CHECK(false);
+      return kExitInternal;
+  }
+}
+
+}  // namespace ebb

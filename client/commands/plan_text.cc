@@ -1,0 +1,184 @@
+// See plan_text.h.
+#include "client/commands/plan_text.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/commands/job_text.h"
+#include "client/format.h"
+#include "client/table.h"
+#include "proto/plan.pb.h"
+#include "proto/violations.h"
+
+namespace ebb {
+namespace {
+
+// A column per rank up to here; of more ranks the one with the largest peak.
+constexpr int kMaxRankColumns = 4;
+
+std::vector<const v1::RankPlan*> ShownRanks(const v1::Plan& plan) {
+  std::vector<const v1::RankPlan*> ranks;
+  for (const v1::RankPlan& rank : plan.ranks()) ranks.push_back(&rank);
+  if (ranks.size() <= kMaxRankColumns) return ranks;
+  return {*std::max_element(ranks.begin(), ranks.end(),
+                            [](const auto* a, const auto* b) {
+                              return a->peak_bytes() < b->peak_bytes();
+                            })};
+}
+
+std::string MachineText(const v1::Backend& backend) {
+  std::string text = absl::StrCat(
+      backend.kind(), backend.device_model().empty() ? "" : " ",
+      OneLine(backend.device_model()),
+      backend.instruction_set().empty() ? "" : ", ", backend.instruction_set(),
+      ", ", backend.threads(), backend.threads() == 1 ? " thread" : " threads");
+  if (backend.built_in()) absl::StrAppend(&text, " (built-in description)");
+  return text;
+}
+
+// Share of recompute FLOPs, exact enough to see small ones.
+std::string RecomputeText(double model_flops, double recompute_flops) {
+  return absl::StrCat(
+      FormatFlops(recompute_flops), " (",
+      FormatPercent(RecomputeShare(model_flops, recompute_flops)), ")");
+}
+
+std::string PolicyTable(const v1::Plan& plan) {
+  Table table({{"POLICY"},
+               {"PEAK", true},
+               {"SAVED", true},
+               {"RECOMPUTE", true},
+               {"FITS"}});
+  for (const v1::PlanCandidate& candidate : plan.pareto()) {
+    table.AddRow(
+        {candidate.policy(), FormatExactBytes(candidate.peak_bytes()),
+         FormatExactBytes(candidate.saved_bytes()),
+         RecomputeText(candidate.model_flops(), candidate.recompute_flops()),
+         candidate.fits() ? "yes" : "no"});
+  }
+  return table.Render(2);
+}
+
+std::string DecisionTable(const v1::Plan& plan) {
+  Table table(
+      {{"VALUE"}, {"DECISION"}, {"BYTES", true}, {"FLOPS", true}, {"REASON"}});
+  for (const v1::Decision& decision : plan.decisions()) {
+    table.AddRow({OneLine(decision.value(), 200), decision.decision(),
+                  FormatExactBytes(decision.bytes()),
+                  FormatFlops(decision.flops()),
+                  OneLine(decision.reason(), 1000)});
+  }
+  return table.Render(2);
+}
+
+}  // namespace
+
+std::string PlanMemoryText(const v1::Plan& plan) {
+  const std::vector<const v1::RankPlan*> ranks = ShownRanks(plan);
+  std::vector<Column> columns = {{"CLASS"}};
+  for (const v1::RankPlan* rank : ranks) {
+    columns.push_back({absl::StrCat("RANK ", rank->rank()), true});
+  }
+  Table table(columns);
+  const auto add_row = [&](const std::string& name, auto bytes_of) {
+    std::vector<std::string> row = {name};
+    for (const v1::RankPlan* rank : ranks) {
+      row.push_back(FormatExactBytes(bytes_of(*rank)));
+    }
+    table.AddRow(row);
+  };
+  for (const std::string& name : MemoryClasses()) {
+    add_row(name, [&](const v1::RankPlan& rank) {
+      const auto it = rank.memory().find(name);
+      return it == rank.memory().end() ? 0 : it->second;
+    });
+  }
+  add_row("peak", [](const auto& rank) { return rank.peak_bytes(); });
+  add_row("state arena",
+          [](const auto& rank) { return rank.state_arena_bytes(); });
+  add_row("step arena",
+          [](const auto& rank) { return rank.step_arena_bytes(); });
+  add_row("largest saved", [](const auto& rank) { return rank.saved_bytes(); });
+  add_row("host", [](const auto& rank) { return rank.host_bytes(); });
+  add_row("disk", [](const auto& rank) { return rank.disk_bytes(); });
+  std::string text;
+  if (ranks.size() < static_cast<size_t>(plan.ranks_size())) {
+    absl::StrAppend(&text, "  (the largest of ", plan.ranks_size(),
+                    " ranks)\n");
+  }
+  return text + table.Render(2);
+}
+
+std::string PlanText(const v1::Plan& plan, absl::string_view job_name) {
+  std::string text = absl::StrCat(
+      "plan", job_name.empty() ? "" : " of ", OneLine(job_name), ": policy ",
+      plan.policy(),
+      plan.group() > 0 ? absl::StrCat(", groups of ", plan.group(), " layers")
+                       : "",
+      plan.fits() ? ", fits" : ", DOES NOT FIT", "\n");
+  absl::StrAppend(&text, "machine: ", MachineText(plan.backend()), "\n");
+  absl::StrAppend(&text, "budget: ", FormatExactBytes(plan.budget_bytes()),
+                  " of device memory a rank\n");
+  if (plan.step_seconds() > 0) {
+    absl::StrAppend(&text, "step time: ",
+                    DurationText(absl::Seconds(plan.step_seconds())), "\n");
+  }
+  absl::StrAppend(&text,
+                  "FLOPs of a step over all ranks, attention as full square: "
+                  "model ",
+                  FormatFlops(plan.model_flops()), ", recompute ",
+                  RecomputeText(plan.model_flops(), plan.recompute_flops()),
+                  "\n");
+  absl::StrAppend(&text, "\nmemory at the peak of a step:\n",
+                  PlanMemoryText(plan));
+  if (plan.pareto_size() > 0) {
+    absl::StrAppend(&text,
+                    "\nwhat each policy would cost (recompute: FLOPs and share "
+                    "of all FLOPs, attention as full square):\n",
+                    PolicyTable(plan));
+  }
+  if (plan.decisions_size() > 0) {
+    absl::StrAppend(&text, "\ndecisions, for values that backward reads:\n",
+                    DecisionTable(plan));
+  }
+  if (plan.notes_size() > 0) {
+    absl::StrAppend(&text, "\nnotes:\n");
+    for (const std::string& note : plan.notes()) {
+      absl::StrAppend(&text, "  ", OneLine(note, 2000), "\n");
+    }
+  }
+  return text;
+}
+
+std::string ShortfallText(const v1::Plan& plan) {
+  const int64_t need = PeakBytes(plan);
+  std::string text =
+      absl::StrCat("does not fit: need ", FormatExactBytes(need), ", have ",
+                   FormatExactBytes(plan.budget_bytes()), ", short of ",
+                   FormatExactBytes(need - plan.budget_bytes()), ": ");
+  // The one that recomputes least of those that fit; else the smallest.
+  const v1::PlanCandidate* best = nullptr;
+  for (const v1::PlanCandidate& candidate : plan.pareto()) {
+    const auto key = [](const v1::PlanCandidate& c) {
+      return std::tuple(!c.fits(), c.fits() ? c.recompute_flops() : 0.0,
+                        c.peak_bytes());
+    };
+    if (best == nullptr || key(candidate) < key(*best)) best = &candidate;
+  }
+  if (best == nullptr) {
+    absl::StrAppend(&text, "raise memory.budget or lower batch.micro");
+  } else if (best->fits()) {
+    absl::StrAppend(&text, "memory.policy ", best->policy(), " fits, with ",
+                    FormatExactBytes(best->peak_bytes()));
+  } else {
+    absl::StrAppend(&text, "the smallest policy, ", best->policy(), ", needs ",
+                    FormatExactBytes(best->peak_bytes()),
+                    ": raise memory.budget or lower batch.micro");
+  }
+  return text;
+}
+
+}  // namespace ebb
