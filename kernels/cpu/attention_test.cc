@@ -106,6 +106,11 @@ class AttentionForms {
     dy_.Fill(2);
   }
 
+  // Makes one element of q, k or v NaN.
+  void Poison(int64_t row, int64_t column) {
+    qkv_.data[row * (width_ + 2 * kv_width_) + column] = std::nanf("");
+  }
+
   Outcome Fused() {
     Outcome out = Empty();
     Value lse(
@@ -205,6 +210,48 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Attention,
                                   "Of" + std::to_string(sizes.num_kv_heads) +
                                   "Width" + std::to_string(sizes.head_width);
                          });
+
+// A value that a program dropped is filled with NaN: reading it must show in
+// every result that depends on it, through maxima, clamps and exponentials.
+TEST(Poison, PassesThroughAttention) {
+  omp_set_num_threads(2);
+  const Sizes sizes = {1, 130, 2, 2, 16, 0.0f};
+  for (const int64_t column : {int64_t{3}, int64_t{32 + 3}, int64_t{64 + 3}}) {
+    AttentionForms forms(sizes);
+    forms.Poison(70, column);
+    const Outcome fused = forms.Fused();
+    const Outcome unfused = forms.Unfused();
+    // The last query sees every key; row 70 is its own query.
+    const int64_t row = column < 32 ? 70 : 129;
+    EXPECT_TRUE(std::isnan(fused.y.data[row * 32 + 3])) << column;
+    EXPECT_TRUE(std::isnan(unfused.y.data[row * 32 + 3])) << column;
+    EXPECT_TRUE(std::isnan(fused.dqkv.data[70 * 96 + 32 + 3])) << column;
+  }
+}
+
+TEST(Poison, PassesThroughEveryRow) {
+  const float nan = std::nanf("");
+  for (const int64_t width : {1, 5, 16, 37}) {
+    for (int64_t at = 0; at < width; ++at) {
+      Value x({DType::kF32, 1, width}), y(x.type), dx(x.type);
+      x.Fill(6);
+      x.data[at] = nan;
+      RunOp(Op::kGelu, {}, {x.tensor(), y.tensor()}, {});
+      RunOp(Op::kGelu, {}, {x.tensor(), Tensor()}, {dx.tensor(), y.tensor()});
+      EXPECT_TRUE(std::isnan(y.data[at]));
+      EXPECT_TRUE(std::isnan(dx.data[at]));
+      std::vector<int32_t> target = {0};
+      float loss = 0, lse = 0;
+      RunOp(Op::kCrossEntropy, {},
+            {x.tensor(),
+             {target.data(), {DType::kI32, 1}, 1},
+             {&loss, {DType::kF32, 1}, 1},
+             {&lse, {DType::kF32, 1}, 1}},
+            {});
+      EXPECT_TRUE(std::isnan(loss)) << width << " at " << at;
+    }
+  }
+}
 
 // Each element of each sequence takes the word that kernels/philox.h names.
 TEST(Dropout, DrawsTheWordsOfPhilox) {

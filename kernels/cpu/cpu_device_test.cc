@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -102,6 +103,21 @@ TEST(CpuDevice, RefusesAnotherInstructionSet) {
   backend.threads = 0;
   EXPECT_EQ(MakeCpuDevice(backend).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// A backend stored with a job may be narrower than the machine. In a process
+// of its own, since the set is fixed at the first look.
+TEST(CpuDeviceDeathTest, UsesANarrowerInstructionSet) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        Backend backend;
+        backend.instruction_set = "sse41";
+        const auto device = MakeCpuDevice(backend);
+        std::exit(device.ok() && DescribeCpu(1).instruction_set == "sse41" ? 0
+                                                                           : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 // Runs all products of one linear.

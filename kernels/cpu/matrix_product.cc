@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 #include <vector>
@@ -114,13 +113,12 @@ std::unique_ptr<Entry> MakeEntry(const Shape& shape) {
   return entry;
 }
 
-// Finds or makes the entry. The map is the process's: kernels of several
-// devices may ask at once.
+// Finds or makes the entry of the calling thread: threads that launch kernels
+// at once do not meet. The code behind equal primitives is shared by oneDNN.
 Entry& EntryFor(const Shape& shape) {
-  static std::mutex mutex;
-  static auto& entries =
-      *new std::unordered_map<Shape, std::unique_ptr<Entry>, ShapeHash>();
-  const std::lock_guard lock(mutex);
+  static thread_local std::unordered_map<Shape, std::unique_ptr<Entry>,
+                                         ShapeHash>
+      entries;
   std::unique_ptr<Entry>& entry = entries[shape];
   if (entry == nullptr) entry = MakeEntry(shape);
   return *entry;

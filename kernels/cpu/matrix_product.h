@@ -15,8 +15,8 @@ namespace ebb::cpu {
 // not dense), is slow or wants more than there is, MultiplyStrided does the
 // work: an answer that depends on shapes, instruction set, threads and
 // `workspace_bytes`, never on the moment. Needs StridedProductScratchBytes() a
-// thread. Primitives are made at the first call of a shape and kept for the
-// life of the process. Throws dnnl::error if one cannot be made or run.
+// thread. Primitives are made at the calling thread's first call of a shape and
+// kept for its life. Throws dnnl::error if one cannot be made or run.
 void MultiplyMatrices(const StridedProduct& product, void* workspace,
                       int64_t workspace_bytes);
 
