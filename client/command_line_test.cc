@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <thread>
 
@@ -343,20 +344,27 @@ TEST_F(CommandLine, WatchSurvivesBrokenStreams) {
 
 TEST_F(CommandLine, CtrlCDetachesAndTheJobGoesOn) {
   AddEvent("a1b2c3d4", v1::STATE_RUNNING);
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"watch", "a1b2c3d4"},
-        std::vector<std::string>{"steps", "a1b2c3d4", "--follow"},
-        std::vector<std::string>{"logs", "a1b2c3d4", "--follow"}}) {
-    const std::string method = command[0] == "watch"   ? "WatchJob"
-                               : command[0] == "steps" ? "ListSteps"
-                                                       : "StreamLogs";
-    const int num_calls = service_.NumCalls(method);
+  struct Case {
+    std::vector<std::string> command;
+    // The calls that it holds open.
+    std::vector<std::string> methods;
+  };
+  const Case cases[] = {{{"watch", "a1b2c3d4"}, {"WatchJob", "ListSteps"}},
+                        {{"steps", "a1b2c3d4", "--follow"}, {"ListSteps"}},
+                        {{"logs", "a1b2c3d4", "--follow"}, {"StreamLogs"}}};
+  for (const Case& c : cases) {
+    std::map<std::string, int> num_calls;
+    for (const std::string& method : c.methods) {
+      num_calls[method] = service_.NumCalls(method);
+    }
     int exit_code = -1;
-    std::thread user([&] { exit_code = Run(command); });
-    service_.AwaitCalls(method, num_calls + 1);
+    std::thread user([&] { exit_code = Run(c.command); });
+    for (const auto& [method, number] : num_calls) {
+      service_.AwaitCalls(method, number + 1);
+    }
     raise(SIGINT);
     user.join();
-    EXPECT_EQ(exit_code, 8) << command[0];
+    EXPECT_EQ(exit_code, 8) << c.command[0];
     EXPECT_THAT(err_.str(), HasSubstr("detached; the job goes on"));
   }
   EXPECT_TRUE(service_.cancelled().empty());

@@ -54,9 +54,11 @@ std::string NamedServer(const Environment& environment,
                                : server_option;
 }
 
-absl::Status ProbeSocket(const std::string& socket) {
+absl::StatusOr<int64_t> ProbeSocket(const std::string& socket) {
   JobClient client([&] { return SocketTarget(socket); });
-  return client.ProbeServer(kProbeDeadline).status();
+  EBB_ASSIGN_OR_RETURN(const v1::Server server,
+                       client.ProbeServer(kProbeDeadline));
+  return server.pid();
 }
 
 absl::StatusOr<std::unique_ptr<JobClient>> ConnectToCoordinator(

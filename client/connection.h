@@ -1,6 +1,7 @@
 // From "which server" to a client that is connected to it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -26,7 +27,8 @@ absl::StatusOr<std::unique_ptr<JobClient>> ConnectToCoordinator(
     const Environment& environment, const std::string& server_option,
     const CallTiming& timing);
 
-// Asks the coordinator at a socket's path whether it serves, once.
-absl::Status ProbeSocket(const std::string& socket);
+// Asks the coordinator at a socket's path whether it serves, once; its process
+// id.
+absl::StatusOr<int64_t> ProbeSocket(const std::string& socket);
 
 }  // namespace ebb

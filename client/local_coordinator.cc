@@ -139,9 +139,8 @@ bool IsLocked(const std::string& state_directory) {
 }
 
 // The coordinator at `state_directory` if it answers.
-absl::StatusOr<CoordinatorFile> FindServing(
-    const std::string& state_directory,
-    const std::function<absl::Status(const std::string&)>& probe) {
+absl::StatusOr<CoordinatorFile> FindServing(const std::string& state_directory,
+                                            const CoordinatorProbe& probe) {
   EBB_ASSIGN_OR_RETURN(const std::optional<CoordinatorFile> file,
                        ReadCoordinatorFile(state_directory));
   if (!file.has_value()) return absl::UnavailableError("none runs");
@@ -151,7 +150,11 @@ absl::StatusOr<CoordinatorFile> FindServing(
         "directory: ",
         file->socket));
   }
-  EBB_RETURN_IF_ERROR(probe(file->socket));
+  EBB_ASSIGN_OR_RETURN(const int64_t pid, probe(file->socket));
+  // A new one may answer before it has replaced the file of a dead one.
+  if (pid != file->pid) {
+    return absl::UnavailableError("its file is not written yet");
+  }
   return *file;
 }
 
@@ -260,8 +263,7 @@ bool IsCoordinatorAlive(const CoordinatorFile& file) {
 
 absl::StatusOr<CoordinatorFile> EnsureCoordinator(
     const Environment& environment, const std::string& state_directory,
-    const std::function<absl::Status(const std::string& socket)>& probe,
-    const StartOptions& options) {
+    const CoordinatorProbe& probe, const StartOptions& options) {
   absl::StatusOr<CoordinatorFile> found = FindServing(state_directory, probe);
   if (found.ok() || absl::IsFailedPrecondition(found.status())) return found;
   EBB_RETURN_IF_ERROR(PrepareStateDirectory(state_directory));

@@ -58,14 +58,16 @@ struct StartOptions {
   absl::Duration poll = absl::Milliseconds(20);
 };
 
-// Makes sure that a coordinator serves: `probe` asks the one at a socket. Says
-// on err when it starts one.
+// Asks the coordinator at a socket whether it serves; its process id.
+using CoordinatorProbe =
+    std::function<absl::StatusOr<int64_t>(const std::string& socket)>;
+
+// Makes sure that a coordinator serves. Says on err when it starts one.
 // Errors: UNAVAILABLE with the last lines of its log if it does not serve by
 // the deadline.
 absl::StatusOr<CoordinatorFile> EnsureCoordinator(
     const Environment& environment, const std::string& state_directory,
-    const std::function<absl::Status(const std::string& socket)>& probe,
-    const StartOptions& options = {});
+    const CoordinatorProbe& probe, const StartOptions& options = {});
 
 // Sends SIGTERM to the coordinator and waits until it is gone. False: none ran.
 // Errors: DEADLINE_EXCEEDED if it does not end in time.
