@@ -305,6 +305,15 @@ TEST(MetricsEndpoint, OnlyLoopback) {
   EXPECT_EQ(MetricsEndpoint::Open("off", table.collectable()).value(), nullptr);
 }
 
+TEST(MetricsEndpoint, TheDefaultGivesWayWhereItIsBusy) {
+  MetricTable table(ParseCatalogue(BuiltInCatalogue()).value(), 100);
+  const auto first = MetricsEndpoint::Open(std::nullopt, table.collectable());
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = MetricsEndpoint::Open(std::nullopt, table.collectable());
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE((*first)->address(), (*second)->address());
+}
+
 TEST(MetricsEndpoint, TakesAnyPortAndRefusesABusyOneThatIsNamed) {
   MetricTable table(ParseCatalogue(BuiltInCatalogue()).value(), 100);
   const auto first = MetricsEndpoint::Open("127.0.0.1:0", table.collectable());

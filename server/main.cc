@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -115,6 +117,9 @@ absl::Status Serve(const std::string& state_flag) {
         ": set EBB_STATE (or --state) to a shorter directory"));
   }
 
+  // What is made from here on is for this user alone.
+  umask(077);
+
   // All threads inherit the mask; main waits for the signals.
   signal(SIGPIPE, SIG_IGN);
   sigset_t stop_signals;
@@ -135,9 +140,11 @@ absl::Status Serve(const std::string& state_flag) {
   store->SetObserver([&exporter](const char* operation, absl::Duration time) {
     exporter.StoreOperation(operation, time);
   });
-  EBB_ASSIGN_OR_RETURN(const auto endpoint,
+  EBB_ASSIGN_OR_RETURN(auto opened,
                        MetricsEndpoint::Open(Environment("EBB_METRICS_ADDRESS"),
                                              table.collectable()));
+  // Its threads take seconds to stop: it ends with the process.
+  static const MetricsEndpoint* const endpoint = opened.release();
   const std::string metrics_address =
       endpoint == nullptr ? "" : endpoint->address();
 
@@ -231,4 +238,10 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace ebb
 
-int main(int argc, char** argv) { return ebb::Main(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = ebb::Main(argc, argv);
+  std::fflush(nullptr);
+  std::cout.flush();
+  // Without destructors of static objects: the endpoint's threads still run.
+  std::_Exit(code);
+}
