@@ -55,14 +55,15 @@ class EbbdTest : public ::testing::Test {
   }
   // Waits until the file is that of this process.
   nlohmann::json Serving(const Process& ebbd) {
-    nlohmann::json info;
+    nlohmann::json info = nlohmann::json::object();
     EXPECT_TRUE(WaitUntil(
         [&] {
           info = nlohmann::json::parse(ReadAll(state_ + "/ebbd.json"), nullptr,
                                        false);
           return info.is_object() && info["pid"] == ebbd.pid();
         },
-        20));
+        20))
+        << "no coordinator within 20 s";
     return info;
   }
   std::unique_ptr<v1::JobService::Stub> Stub() {

@@ -348,7 +348,7 @@ const char* CheckpointRoleName(CheckpointRole role) {
   return "?";
 }
 
-std::string TypeText(const TensorType& type) {
+std::string StoredTypeText(const TensorType& type) {
   return absl::StrCat(
       DTypeName(type.dtype), " [",
       absl::StrJoin(absl::MakeSpan(type.dims.data(), type.rank), ", "), "]");

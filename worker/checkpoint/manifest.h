@@ -62,7 +62,7 @@ struct Manifest {
 };
 
 // "fp32 [64, 256]".
-std::string TypeText(const TensorType& type);
+std::string StoredTypeText(const TensorType& type);
 
 // Errors: INVALID_ARGUMENT for text that is not UTF-8.
 absl::StatusOr<std::string> PrintManifest(const Manifest& manifest);

@@ -384,8 +384,8 @@ absl::Status CheckpointReader::Read(absl::string_view name, CheckpointRole role,
   }
   if (!(entry->type == type)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(name, " in ", directory_, ": want ", TypeText(type),
-                     ", have ", TypeText(entry->type)));
+        absl::StrCat(name, " in ", directory_, ": want ", StoredTypeText(type),
+                     ", have ", StoredTypeText(entry->type)));
   }
   const std::string path = Join(directory_, entry->file);
   const int64_t bytes = type.bytes();
@@ -428,11 +428,11 @@ WeightsMatch MatchWeights(const CheckpointReader& reader,
         reader.Find(weight.name, CheckpointRole::kParameter);
     if (entry == nullptr) {
       match.missing.push_back(
-          absl::StrCat(weight.name, " ", TypeText(weight.type)));
+          absl::StrCat(weight.name, " ", StoredTypeText(weight.type)));
     } else if (!(entry->type == weight.type)) {
-      match.mismatched.push_back(absl::StrCat(weight.name, ": want ",
-                                              TypeText(weight.type), ", have ",
-                                              TypeText(entry->type)));
+      match.mismatched.push_back(
+          absl::StrCat(weight.name, ": want ", StoredTypeText(weight.type),
+                       ", have ", StoredTypeText(entry->type)));
     }
   }
   for (const CheckpointEntry& entry : reader.entries()) {
