@@ -557,8 +557,11 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
       ParseSpecText(text, file, SpecLanguage::kYamlOrJson, kMaxSpecBytes);
   std::vector<v1::Violation> violations = std::move(parsed.violations);
   // After an error of syntax the tree has no end: what is missing there, and
-  // rules about what is not set, say nothing.
+  // rules about what is not set, say nothing; nor does what stands in the line
+  // of the error and below.
   const bool complete = violations.empty();
+  const size_t num_syntax_violations = violations.size();
+  const int last_line = complete ? 0 : violations[0].line() - 1;
   std::set<std::string> set_paths;
   for (const std::string& argument : sets) {
     std::optional<Set> set = ParseSet(argument, violations);
@@ -572,6 +575,15 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
   const bool has_tree =
       complete || parsed.root.kind == SpecNode::Kind::kSection;
   if (has_tree) reader.ReadRoot(parsed.root, &spec);
+  if (!complete) {
+    violations.erase(std::remove_if(violations.begin() + num_syntax_violations,
+                                    violations.end(),
+                                    [&](const v1::Violation& violation) {
+                                      return violation.file() == file &&
+                                             violation.line() > last_line;
+                                    }),
+                     violations.end());
+  }
 
   // A path of --set, or one in a section that --set gives.
   const auto is_from_set = [&](const std::string& path) {

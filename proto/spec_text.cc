@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -93,6 +94,7 @@ class TreeBuilder : public YAML::EventHandler {
     node.kind = SpecNode::Kind::kScalar;
     node.text = value;
     node.quoted = tag == "!";
+    if (node.quoted && !IsClosed(mark)) unclosed_ = mark;
     Put(std::move(node));
   }
 
@@ -116,6 +118,9 @@ class TreeBuilder : public YAML::EventHandler {
 
   int num_documents() const { return num_documents_; }
   const YAML::Mark& last_document() const { return last_document_; }
+
+  // Where a quote stands that nothing closes.
+  const std::optional<YAML::Mark>& unclosed() const { return unclosed_; }
 
   // The tree; after an error of syntax, what was read of it. A value that is
   // not complete is left out, its key too.
@@ -157,6 +162,27 @@ class TreeBuilder : public YAML::EventHandler {
            mark.column + 1 > open_.back().node.column;
   }
 
+  // False if the scalar at mark starts with a quote that the text does not
+  // close: yaml-cpp takes the end of the text for it where a line ends there.
+  bool IsClosed(const YAML::Mark& mark) const {
+    if (mark.pos < 0 || static_cast<size_t>(mark.pos) >= text_.size()) {
+      return true;
+    }
+    const char quote = text_[mark.pos];
+    if (quote != '"' && quote != '\'') return true;  // a block scalar
+    for (size_t i = mark.pos + 1; i < text_.size(); ++i) {
+      if (quote == '"' && text_[i] == '\\') {
+        ++i;
+      } else if (text_[i] == quote) {
+        if (quote == '"' || i + 1 == text_.size() || text_[i + 1] != quote) {
+          return true;
+        }
+        ++i;  // '' is one quote
+      }
+    }
+    return false;
+  }
+
   void Put(SpecNode node) {
     if (open_.empty()) {
       // A second document is an error of its own and does not replace the
@@ -186,6 +212,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::shared_ptr<const std::string> file_;
   SpecNode root_;
   std::vector<Open> open_;
+  std::optional<YAML::Mark> unclosed_;
   int num_documents_ = 0;
   YAML::Mark last_document_;
 };
@@ -404,7 +431,12 @@ SpecText ParseSpecText(absl::string_view input, absl::string_view file,
                           "write at least model, data, batch and steps"));
       return result;
     }
-    if (parser.HandleNextDocument(builder)) {
+    const bool is_second = parser.HandleNextDocument(builder);
+    if (builder.unclosed().has_value()) {
+      result.violations.push_back(
+          SyntaxViolation(file, PlaceOf(text, builder.unclosed()->pos),
+                          "not YAML: a quote is not closed", "close it"));
+    } else if (is_second) {
       const Place place = PlaceOf(text, builder.last_document().pos);
       result.violations.push_back(
           SyntaxViolation(file, place, "a spec is one document, not several",

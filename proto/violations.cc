@@ -8,6 +8,23 @@
 
 namespace ebb {
 
+namespace {
+
+// Messages carry UTF-8 only; names of files and pieces of texts may be
+// anything.
+v1::Violation WithUtf8(v1::Violation violation) {
+  for (std::string* text : {violation.mutable_field(), violation.mutable_file(),
+                            violation.mutable_value(), violation.mutable_rule(),
+                            violation.mutable_fix()}) {
+    if (FindInvalidUtf8(*text) != std::string::npos) {
+      *text = OneLine(*text, 4096);
+    }
+  }
+  return violation;
+}
+
+}  // namespace
+
 std::string OneLine(absl::string_view text, size_t max_bytes) {
   std::string line;
   size_t i = 0;
@@ -64,7 +81,7 @@ absl::Status ViolationsStatus(absl::StatusCode code,
   for (const v1::Violation& violation : violations) {
     absl::StrAppend(&message, message.empty() ? "" : "\n",
                     FormatViolation(violation));
-    *payload.add_violations() = violation;
+    *payload.add_violations() = WithUtf8(violation);
   }
   absl::Status status(code, message);
   status.SetPayload(kViolationsTypeUrl,
