@@ -214,10 +214,9 @@ int PartsOf(const StridedProduct& product) {
       {NumThreads(), kMaxParts, (product.m + kRowGrain - 1) / kRowGrain}));
 }
 
+// The device turns the library's exception into a status.
 void Check(dnnl_status_t status) {
-  if (status != dnnl_success) {
-    throw dnnl::error(status, "matrix product failed");
-  }
+  dnnl::error::wrap_c_api(status, "matrix product failed");
 }
 
 }  // namespace
