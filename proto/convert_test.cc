@@ -1,0 +1,215 @@
+// Messages to structs and back.
+#include "proto/convert.h"
+
+#include <google/protobuf/util/message_differencer.h>
+#include <google/protobuf/util/time_util.h>
+#include <gtest/gtest.h>
+
+#include "proto/effective_spec.h"
+#include "proto/spec_reader.h"
+#include "proto/testing/spec_texts.h"
+#include "worker/program/memory_class.h"
+
+namespace ebb {
+namespace {
+
+TEST(Convert, EffectiveSpecToStruct) {
+  const std::vector<std::string> sets = {"model.attention=unfused",
+                                         "model.bias=false",
+                                         "model.dropout=0.25",
+                                         "data.format=text",
+                                         "data.validation=/v",
+                                         "data.shuffle=false",
+                                         "lr_schedule.decay=linear",
+                                         "memory.policy=custom",
+                                         "memory.recompute=[gelu]",
+                                         "eval.every=5",
+                                         "checkpoint.init_from=/c",
+                                         "resources.timeout=1500ms",
+                                         "seed=99",
+                                         "optimizer.clip=0",
+                                         "model.tied_embeddings=false"};
+  const auto spec = ReadSpec(kShortYaml, "spec.yaml", sets);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto effective = EffectiveSpec(
+      *spec, {.threads = 3, .budget_bytes = 77, .host_budget_bytes = 88});
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  const auto job = JobSpecFromMessage(*effective);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->model.layers, 4);
+  EXPECT_EQ(job->model.hidden, 128);
+  EXPECT_EQ(job->model.heads, 4);
+  EXPECT_EQ(job->model.kv_heads, 4);
+  EXPECT_EQ(job->model.ffn, 512);
+  EXPECT_EQ(job->model.vocab, 257);
+  EXPECT_EQ(job->model.seq_len, 128);
+  EXPECT_EQ(job->model.norm, Norm::kLayerNorm);
+  EXPECT_EQ(job->model.norm_eps, 1e-5);
+  EXPECT_EQ(job->model.activation, Activation::kGelu);
+  EXPECT_EQ(job->model.positions, Positions::kLearned);
+  EXPECT_EQ(job->model.attention, AttentionKind::kUnfused);
+  EXPECT_FALSE(job->model.bias);
+  EXPECT_FALSE(job->model.tied_embeddings);
+  EXPECT_EQ(job->model.dropout, 0.25);
+  EXPECT_EQ(job->data.train, "/corpus.txt");
+  EXPECT_EQ(job->data.validation, "/v");
+  EXPECT_EQ(job->data.format, DataFormat::kText);
+  EXPECT_FALSE(job->data.shuffle);
+  EXPECT_EQ(job->global_batch, 8);
+  EXPECT_EQ(job->micro_batch, 2);
+  EXPECT_EQ(job->num_microbatches(), 4);
+  EXPECT_EQ(job->steps, 200);
+  EXPECT_EQ(job->seed, 99u);
+  EXPECT_EQ(job->precision, DType::kF32);
+  EXPECT_EQ(job->optimizer.lr, 1e-3);
+  EXPECT_EQ(job->optimizer.clip, 0);
+  EXPECT_EQ(job->lr_schedule.warmup, 10);
+  EXPECT_EQ(job->lr_schedule.decay, LrDecay::kLinear);
+  EXPECT_EQ(job->lr_schedule.min_lr, 1e-4);
+  EXPECT_EQ(job->memory.policy, Policy::kCustom);
+  EXPECT_EQ(job->memory.recompute, std::vector<std::string>{"gelu"});
+  EXPECT_EQ(job->memory.budget_bytes, 77);
+  EXPECT_EQ(job->memory.host_budget_bytes, 88);
+  EXPECT_EQ(job->checkpoint.init_from, "/c");
+  EXPECT_EQ(job->checkpoint.keep, 2);
+  EXPECT_EQ(job->eval.every, 5);
+  EXPECT_EQ(job->eval.micro, 2);
+  EXPECT_EQ(job->eval.seq_len, 128);
+  EXPECT_EQ(job->threads, 3);
+  EXPECT_EQ(job->start_timeout_seconds, 1.5);
+
+  v1::JobSpec wrong = *effective;
+  wrong.mutable_batch()->set_micro(0);
+  EXPECT_EQ(JobSpecFromMessage(wrong).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+Plan MakePlan() {
+  Plan plan;
+  plan.decisions = {
+      {.value = "L*.mlp_act.y",
+       .first_layer = 0,
+       .last_layer = 3,
+       .decision = ActivationDecision::kRecompute,
+       .bytes = 4096,
+       .seconds = 0.5,
+       .flops = 1e9,
+       .reason = "cheap to compute"},
+      {.value = "L*.qkv.y", .first_layer = 2, .last_layer = 2, .reason = ""},
+      {.value = "embedding.y", .reason = ""}};
+  plan.graph_fingerprint = 0xfedcba9876543210;
+  plan.policy = Policy::kSqrt;
+  plan.group = 2;
+  plan.fits = false;
+  plan.budget_bytes = 123;
+  plan.step_seconds = 0.1;
+  plan.bound_seconds = 0.05;
+  plan.model_flops = 1e20;
+  plan.recompute_flops = 3e18;
+  RankPlan rank;
+  for (int i = 0; i < kNumMemoryClasses; ++i) rank.memory.bytes[i] = 100 + i;
+  rank.peak_bytes = rank.memory.Sum();
+  rank.state_arena_bytes = 7;
+  rank.step_arena_bytes = 8;
+  rank.saved_bytes = 9;
+  plan.ranks = {rank};
+  plan.pareto = {{.policy = "full",
+                  .peak_bytes = 5,
+                  .saved_bytes = 4,
+                  .step_seconds = 3,
+                  .model_flops = 2,
+                  .recompute_flops = 1,
+                  .fits = true}};
+  plan.notes = {"a note"};
+  plan.backend = {.kind = "cpu",
+                  .device_model = "a model",
+                  .instruction_set = "avx2",
+                  .threads = 2,
+                  .libraries = "onednn",
+                  .runtime_bytes = 55,
+                  .built_in = true};
+  return plan;
+}
+
+TEST(Convert, PlanThereAndBack) {
+  const Plan plan = MakePlan();
+  const v1::Plan message = PlanToMessage(plan);
+  EXPECT_EQ(message.policy(), "sqrt");
+  EXPECT_EQ(message.decisions(0).value(), "L0-L3.mlp_act.y");
+  EXPECT_EQ(message.decisions(0).decision(), "recompute");
+  EXPECT_EQ(message.decisions(1).value(), "L2.qkv.y");
+  EXPECT_EQ(message.decisions(2).value(), "embedding.y");
+  EXPECT_EQ(message.ranks(0).memory().size(), size_t{kNumMemoryClasses});
+
+  const auto back = PlanFromMessage(message);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->graph_fingerprint, plan.graph_fingerprint);
+  EXPECT_EQ(back->policy, plan.policy);
+  EXPECT_EQ(back->backend, plan.backend);
+  EXPECT_EQ(back->ranks[0].memory, plan.ranks[0].memory);
+  EXPECT_EQ(back->decisions[0].value, "L*.mlp_act.y");
+  EXPECT_EQ(back->decisions[0].last_layer, 3);
+  EXPECT_EQ(back->decisions[0].decision, ActivationDecision::kRecompute);
+  // Nothing is lost on the way.
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
+      message, PlanToMessage(*back)));
+}
+
+TEST(Convert, RefusesPlansItDoesNotKnow) {
+  v1::Plan message = PlanToMessage(MakePlan());
+  message.set_policy("clever");
+  EXPECT_FALSE(PlanFromMessage(message).ok());
+  message = PlanToMessage(MakePlan());
+  message.mutable_decisions(0)->set_decision("forget");
+  EXPECT_FALSE(PlanFromMessage(message).ok());
+  message = PlanToMessage(MakePlan());
+  (*message.mutable_ranks(0)->mutable_memory())["cache"] = 1;
+  EXPECT_FALSE(PlanFromMessage(message).ok());
+}
+
+TEST(Convert, StepCarriesPredictedAndCountedBytes) {
+  StepReport report;
+  report.step = 12;
+  report.loss = 2.5;
+  report.gradient_norm = 1.25;
+  report.learning_rate = 1e-4;
+  report.tokens = 1024;
+  report.duration_seconds = 0.5;
+  report.model_flops = 1e12;
+  report.recompute_flops = 1e11;
+  report.skipped = true;
+  report.memory[MemoryClass::kSaved] = 4000;
+  report.saved_bytes = 4100;
+  report.resident_bytes = 9000;
+  report.phases.backward = 0.25;
+  const RankPlan predicted = MakePlan().ranks[0];
+  const v1::Step step = StepToMessage(report, 3, "full", predicted,
+                                      absl::FromUnixSeconds(1700000000));
+  EXPECT_EQ(step.step(), 12);
+  EXPECT_EQ(step.attempt(), 3);
+  EXPECT_EQ(step.policy(), "full");
+  EXPECT_EQ(step.loss(), 2.5);
+  EXPECT_TRUE(step.skipped());
+  EXPECT_EQ(step.time().seconds(), 1700000000);
+  EXPECT_EQ(step.phase_seconds().at("backward"), 0.25);
+  ASSERT_EQ(step.ranks_size(), 1);
+  EXPECT_EQ(step.ranks(0).memory().size(), size_t{kNumMemoryClasses});
+  EXPECT_EQ(step.ranks(0).memory().at("saved").peak_bytes(), 4000);
+  EXPECT_EQ(step.ranks(0).memory().at("saved").predicted_bytes(),
+            predicted.memory[MemoryClass::kSaved]);
+  EXPECT_EQ(step.ranks(0).saved_bytes(), 4100);
+  EXPECT_EQ(step.ranks(0).resident_bytes(), 9000);
+}
+
+TEST(Convert, Evaluation) {
+  const v1::EvalReport report = EvalToMessage(
+      {.step = 5, .loss = 1.5, .tokens = 64, .duration_seconds = 2}, 2);
+  EXPECT_EQ(report.step(), 5);
+  EXPECT_EQ(report.attempt(), 2);
+  EXPECT_EQ(report.loss(), 1.5);
+  EXPECT_EQ(report.tokens(), 64);
+  EXPECT_EQ(report.duration_seconds(), 2);
+}
+
+}  // namespace
+}  // namespace ebb
