@@ -697,8 +697,13 @@ absl::Status Coordinator::Connect(
         absl::StrCat("rank ", first.rank(), " is not one of ", live.num_ranks(),
                      ": job ", live.job.id()));
   }
+  // A fresh rank learns its number of threads from the assignment and then
+  // compares the machine itself; one that comes back says what it found.
   const std::string difference =
-      BackendDifference(live.job.plan().backend(), first.register_().backend());
+      first.register_().has_backend()
+          ? BackendDifference(live.job.plan().backend(),
+                              first.register_().backend())
+          : "";
   if (!difference.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the worker's backend is not the plan's: ", difference,

@@ -1,0 +1,107 @@
+// ebb-worker: one rank of an attempt, or with a flag the supervisor of its
+// ranks, or a description of this machine.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/device.h"
+#include "kernels/kernel_table.h"
+#include "monitoring/log.h"
+#include "worker/describe.h"
+#include "worker/rank.h"
+#include "worker/supervisor/detach.h"
+#include "worker/supervisor/supervisor.h"
+
+namespace ebb {
+namespace {
+
+constexpr int kUsage = 2;
+
+int Complain(const absl::Status& status, int code) {
+  std::fprintf(stderr, "ebb-worker: %s\n",
+               std::string(status.message()).c_str());
+  return code;
+}
+
+int Describe(int threads) {
+  const Backend backend = DescribeCpu(threads);
+  std::puts(DescribeJson(backend, CpuKernelTable()).c_str());
+  return 0;
+}
+
+int SuperviseRanks(const std::string& directory, int num_ranks) {
+  if (!directory.starts_with("/")) {
+    return Complain(
+        absl::InvalidArgumentError(absl::StrCat("--directory: got '", directory,
+                                                "': must be an absolute path")),
+        kUsage);
+  }
+  if (absl::Status status = DetachProcess(directory + "/supervisor.log");
+      !status.ok()) {
+    return Complain(status, 1);
+  }
+  LogFields fields;
+  if (const char* job = std::getenv("EBB_JOB")) fields.job = job;
+  if (const char* attempt = std::getenv("EBB_ATTEMPT")) {
+    if (!absl::SimpleAtoi(attempt, &fields.attempt)) fields.attempt = -1;
+  }
+  SetLogFields(fields);
+  // The same file, also when it was replaced on disk since.
+  const absl::Status status = Supervise({.directory = directory,
+                                         .num_ranks = num_ranks,
+                                         .command = {"/proc/self/exe"}});
+  if (status.ok()) return 0;
+  EBB_LOG(ERROR) << status.message();
+  return 1;
+}
+
+int Rank() {
+  const absl::StatusOr<RankEnvironment> environment = RankEnvironment::Read();
+  if (!environment.ok()) return Complain(environment.status(), kUsage);
+  return RunRank(*environment, EBB_VERSION);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Worker of Ebb. Without flags: one rank, as its supervisor starts it.",
+      "ebb-worker");
+  bool supervise = false;
+  bool describe = false;
+  std::string directory;
+  int num_ranks = 1;
+  int threads = 0;
+  CLI::Option* supervise_flag = app.add_flag(
+      "--supervise", supervise, "Own the ranks of one attempt on this host");
+  CLI::Option* directory_option =
+      app.add_option("--directory", directory, "Directory of the attempt")
+          ->needs(supervise_flag);
+  app.add_option("--ranks", num_ranks, "Ranks to start")
+      ->check(CLI::Range(1, 65536))
+      ->needs(supervise_flag);
+  supervise_flag->needs(directory_option);
+  CLI::Option* describe_flag =
+      app.add_flag("--describe", describe, "Print backend and kernels as JSON");
+  app.add_option("--threads", threads,
+                 "Threads to describe (0: all this process may run on)")
+      ->check(CLI::Range(0, 4096))
+      ->needs(describe_flag);
+  supervise_flag->excludes(describe_flag);
+  app.set_version_flag("--version", EBB_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  if (supervise) return SuperviseRanks(directory, num_ranks);
+  if (describe) return Describe(threads);
+  return Rank();
+}
+
+}  // namespace
+}  // namespace ebb
+
+int main(int argc, char** argv) { return ebb::Main(argc, argv); }
