@@ -518,6 +518,11 @@ TEST_F(CommandLine, CommandsStartTheLocalCoordinator) {
   EXPECT_EQ(Run({"stop", "--cancel"}), 0);
   EXPECT_THAT(err_.str(), HasSubstr("waiting for the end of newjob01"));
   EXPECT_THAT(err_.str(), HasSubstr("stopped the coordinator"));
+  // Jobs outlive a coordinator: one is started to look for them.
+  std::filesystem::remove(directory_ + "/state/ebbd.json");
+  EXPECT_EQ(Run({"stop", "--cancel"}), 0);
+  EXPECT_THAT(err_.str(), StartsWith("starting the coordinator"));
+  EXPECT_THAT(err_.str(), HasSubstr("stopped the coordinator"));
 }
 
 TEST_F(CommandLine, DoctorTellsWhatToDo) {

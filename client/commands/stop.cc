@@ -1,5 +1,7 @@
 // `ebb stop`: ends the local coordinator; jobs train on, unless they are
 // cancelled first.
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/connection.h"
@@ -63,11 +65,11 @@ absl::StatusOr<int> RunStop(const CommandContext& context, bool cancel) {
   }
   EBB_ASSIGN_OR_RETURN(const std::string state_directory,
                        StateDirectory(environment));
-  EBB_ASSIGN_OR_RETURN(const auto file, ReadCoordinatorFile(state_directory));
   std::vector<std::string> cancelled;
-  // Jobs of a coordinator that is gone may still train: one is started to find
-  // them.
-  if (cancel && file.has_value()) {
+  // Jobs of a coordinator that is gone may still train: where one has run, one
+  // is started to find them.
+  std::error_code ignored;
+  if (cancel && std::filesystem::exists(state_directory + "/lock", ignored)) {
     EBB_ASSIGN_OR_RETURN(
         const std::unique_ptr<JobClient> client,
         ConnectToCoordinator(environment, context.server, context.timing));
