@@ -49,27 +49,12 @@ namespace {
 // All bits set: NaN in every floating-point type.
 constexpr int kPoisonByte = 0xFF;
 
-// The element type that selects the kernel: that of the first operand which is
-// no index.
-DType KernelDType(const Instruction& instruction) {
-  for (const Operand& operand : instruction.operands) {
-    if (operand.type.dtype != DType::kI32) return operand.type.dtype;
-  }
-  return DType::kI32;
-}
-
 // Null if the backend has none.
-Kernel FindKernel(const KernelTable& table, const Instruction& instruction) {
-  const KernelRow* const row =
-      FindKernels(table, instruction.op, KernelDType(instruction));
+Kernel FindKernel(const KernelTable& table, const Instruction& instruction,
+                  DType precision) {
+  const KernelRow* const row = FindKernels(table, instruction.op, precision);
   if (row == nullptr) return nullptr;
-  return RunsBackward(instruction) ? row->backward : row->forward;
-}
-
-std::string DescribeKernel(const Instruction& instruction) {
-  return absl::StrCat(GetOpDef(instruction.op).name, " ",
-                      DTypeName(KernelDType(instruction)),
-                      RunsBackward(instruction) ? " backward" : " forward");
+  return instruction.backward_kernel ? row->backward : row->forward;
 }
 
 std::string DescribePlace(const Instruction& instruction, const Block& block,
@@ -116,9 +101,12 @@ absl::Status Executor::ResolveKernels() {
     for (size_t n = 0; n < calls.size(); ++n) {
       const Instruction& instruction = block.instructions[n];
       if (instruction.kind != InstructionKind::kCompute) continue;
-      calls[n].kernel = FindKernel(device_.kernels(), instruction);
+      calls[n].kernel =
+          FindKernel(device_.kernels(), instruction, options_.precision);
       if (calls[n].kernel == nullptr) {
-        missing.insert(DescribeKernel(instruction));
+        missing.insert(absl::StrCat(
+            GetOpDef(instruction.op).name, " ", DTypeName(options_.precision),
+            instruction.backward_kernel ? " backward" : " forward"));
       }
       has_update_ = has_update_ || instruction.op == Op::kClipScale;
     }
@@ -152,7 +140,7 @@ void Executor::BuildCall(const Block& block, const Instruction& instruction,
     num_slots = GetOpDef(instruction.op).slots.size();
   }
   call.slots.resize(num_slots);
-  if (RunsBackward(instruction)) call.grads.resize(num_slots);
+  if (instruction.backward_kernel) call.grads.resize(num_slots);
   for (const Operand& operand : instruction.operands) {
     auto& tensors = operand.gradient ? call.grads : call.slots;
     Bind(block, operand, tensors[operand.slot], call);
@@ -265,7 +253,9 @@ absl::Status Executor::Compute(Call& call, int64_t iteration) {
     call.call.value_key = call.value_keys[iteration];
   }
   EBB_RETURN_IF_ERROR(device_.Launch(call.kernel, call.call, nullptr));
-  if (instruction.phase != Phase::kUpdate) flops_ += instruction.flops;
+  // FLOPs are those of the model: the update is not part of it.
+  if (instruction.phase == Phase::kUpdate) return absl::OkStatus();
+  flops_ += instruction.flops;
   recompute_flops_ += instruction.recompute_flops;
   return absl::OkStatus();
 }

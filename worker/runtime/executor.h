@@ -19,6 +19,7 @@
 namespace ebb {
 
 struct ExecutorOptions {
+  DType precision = DType::kF32;  // of the job: selects the kernels
   // Fills the step arena with NaN at the start of a step, and every buffer when
   // it is freed, so that a read of a dropped value shows.
   bool poison = false;

@@ -102,12 +102,11 @@ void ClipScale(const OpCall& call, Stream) {
   *call.slots[clip_scale::kNorm].as<double>() = records.norm;
 }
 
-constexpr KernelRow kFillRows[] = {{DType::kF32, Fill, nullptr},
-                                   {DType::kF64, Fill, nullptr}};
+constexpr KernelRow kFillRows[] = {{DType::kF32, Fill, nullptr}};
 constexpr KernelRow kDropoutRows[] = {{DType::kF32, DropoutForward, nullptr}};
 constexpr KernelRow kGeluRows[] = {{DType::kF32, GeluForward, GeluBackward}};
 constexpr KernelRow kSumRows[] = {{DType::kF32, Sum, nullptr}};
-constexpr KernelRow kClipRows[] = {{DType::kF64, ClipScale, nullptr}};
+constexpr KernelRow kClipRows[] = {{DType::kF32, ClipScale, nullptr}};
 
 KernelTable RecordingKernels() {
   KernelTable table;

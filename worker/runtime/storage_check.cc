@@ -290,9 +290,4 @@ int64_t WorkspaceBytes(const Instruction& instruction, const Backend& backend) {
       instruction.attrs, Types(types.data(), def.slots.size()), bound, backend);
 }
 
-bool RunsBackward(const Instruction& instruction) {
-  return std::any_of(instruction.operands.begin(), instruction.operands.end(),
-                     [](const Operand& operand) { return operand.gradient; });
-}
-
 }  // namespace ebb

@@ -26,7 +26,4 @@ absl::Status CheckStorage(const Program& program, const Backend& backend);
 // its operands.
 int64_t WorkspaceBytes(const Instruction& instruction, const Backend& backend);
 
-// Whether the instruction runs the op's backward kernel.
-bool RunsBackward(const Instruction& instruction);
-
 }  // namespace ebb

@@ -214,7 +214,8 @@ absl::Status Trainer::State::TakeArenas() {
 absl::Status Trainer::State::MakeExecutors() {
   const ArenaView arenas = {state_arena.data(), state_arena.bytes(),
                             step_arena.data(), step_arena.bytes()};
-  const ExecutorOptions options = {.poison = setup.poison};
+  const ExecutorOptions options = {.precision = spec().precision,
+                                   .poison = setup.poison};
   model = std::make_unique<ModelState>(graph, training, arenas);
   EBB_ASSIGN_OR_RETURN(
       training_executor,

@@ -124,6 +124,7 @@ Block MakeBackward() {
       "L*.z", Op::kGelu, Phase::kBackward,
       {Bind(gelu::kX, 0, kValue, false), Bind(gelu::kY, 1, kValue, false, true),
        Bind(gelu::kX, 2, kValue, true, true)});
+  gelu.backward_kernel = true;
   gelu.allocates = {2};
   gelu.frees = {0, 1, 2};
   gelu.flops = 13;
@@ -165,6 +166,7 @@ Block MakeEnd() {
                               Bind(clip_scale::kNorm, 1, kScalar, true),
                               Bind(clip_scale::kScale, 2, kScalar, true)});
   clip.allocates = {1, 2};
+  clip.flops = 17;  // not counted: no part of the model
   block.instructions = {clip};
   return block;
 }

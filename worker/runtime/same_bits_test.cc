@@ -1,0 +1,184 @@
+// Contract 1: a recompute policy changes no bit of loss, gradient norm or
+// weights; and the programs do differ. Everything runs in poison mode.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <string>
+
+#include "worker/runtime/testing/test_job.h"
+
+namespace ebb {
+namespace {
+
+// Five layers, three microbatches, dropout.
+JobSpec Job(AttentionKind attention) {
+  JobSpec spec = SmallJob();
+  spec.model.layers = 5;
+  spec.model.attention = attention;
+  spec.model.dropout = 0.1;
+  spec.global_batch = 6;
+  spec.micro_batch = 2;
+  spec.steps = 4;
+  return spec;
+}
+
+JobSpec WithPolicy(JobSpec spec, Policy policy, int group = 1) {
+  spec.memory.policy = policy;
+  spec.memory.group = group;
+  return spec;
+}
+
+// The policies of the issue, with a name each.
+std::map<std::string, JobSpec> JobsOf(AttentionKind attention) {
+  const JobSpec base = Job(attention);
+  std::map<std::string, JobSpec> jobs = {
+      {"none", WithPolicy(base, Policy::kNone)},
+      {"selective", WithPolicy(base, Policy::kSelective)},
+      {"cheap", WithPolicy(base, Policy::kCheap)},
+      {"full 1", WithPolicy(base, Policy::kFull, 1)},
+      {"full 2", WithPolicy(base, Policy::kFull, 2)},
+      {"full 3", WithPolicy(base, Policy::kFull, 3)},
+      {"full 5", WithPolicy(base, Policy::kFull, 5)},
+      {"sqrt", WithPolicy(base, Policy::kSqrt)},
+      {"custom op", WithPolicy(base, Policy::kCustom)},
+      {"custom values", WithPolicy(base, Policy::kCustom)},
+  };
+  jobs["custom op"].memory.recompute = {"gelu", "layer_norm"};
+  // Other decisions in other layers.
+  jobs["custom values"].memory.recompute = {"L1.mlp.*", "L3.attention_norm.*",
+                                            "L*.qkv"};
+  return jobs;
+}
+
+void ExpectSameBits(const JobRun& run, const JobRun& base) {
+  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
+  ASSERT_EQ(run.steps.size(), base.steps.size());
+  for (size_t n = 0; n < run.steps.size(); ++n) {
+    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].loss),
+              std::bit_cast<uint64_t>(base.steps[n].loss))
+        << "loss of step " << n + 1;
+    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].gradient_norm),
+              std::bit_cast<uint64_t>(base.steps[n].gradient_norm))
+        << "gradient norm of step " << n + 1;
+  }
+  EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
+}
+
+class SameBits : public ::testing::TestWithParam<AttentionKind> {
+ protected:
+  static const std::map<std::string, JobRun>& Runs(AttentionKind attention) {
+    static std::map<AttentionKind, std::map<std::string, JobRun>> cache;
+    auto& runs = cache[attention];
+    if (runs.empty()) {
+      for (const auto& [name, spec] : JobsOf(attention)) {
+        runs[name] = RunJob(spec);
+      }
+    }
+    return runs;
+  }
+};
+
+TEST_P(SameBits, UnderEveryPolicy) {
+  const auto& runs = Runs(GetParam());
+  const JobRun& base = runs.at("none");
+  ASSERT_TRUE(base.finish.status.ok()) << base.finish.status;
+  ASSERT_EQ(base.steps.size(), 4u);
+  // The job does something: it starts at a uniform guess and learns.
+  EXPECT_NEAR(base.steps[0].loss, 5.549, 0.2);
+  EXPECT_NE(base.steps[3].loss, base.steps[0].loss);
+  for (const auto& [name, run] : runs) {
+    SCOPED_TRACE(name);
+    ExpectSameBits(run, base);
+  }
+}
+
+TEST_P(SameBits, WithoutPoisonToo) {
+  JobSpec spec = JobsOf(GetParam()).at("full 2");
+  ExpectSameBits(RunJob(spec, {.poison = false}), Runs(GetParam()).at("none"));
+}
+
+TEST_P(SameBits, DropoutIsInTheRun) {
+  JobSpec spec = Job(GetParam());
+  spec.model.dropout = 0;
+  const JobRun without = RunJob(spec);
+  const JobRun& with = Runs(GetParam()).at("none");
+  EXPECT_NE(without.steps[0].loss, with.steps[0].loss);
+}
+
+TEST_P(SameBits, RecomputeFlopsAreThoseOfTheProgram) {
+  for (const auto& [name, spec] : JobsOf(GetParam())) {
+    SCOPED_TRACE(name);
+    const ProgramAccount account =
+        LowerJob(spec, MakeTestDevice(spec)->backend()).training.account;
+    for (const StepReport& step : Runs(GetParam()).at(name).steps) {
+      EXPECT_EQ(step.recompute_flops, account.recompute_flops);
+      EXPECT_EQ(step.model_flops, account.model_flops);
+    }
+  }
+  const auto flops = [&](const char* name) {
+    return Runs(GetParam()).at(name).steps[0].recompute_flops;
+  };
+  // Fused attention computes its scores twice under any policy.
+  const double base = flops("none");
+  EXPECT_GT(flops("cheap"), base);
+  EXPECT_GT(flops("full 1"), flops("cheap"));
+  EXPECT_GT(flops("sqrt"), base);
+  EXPECT_GT(flops("custom op"), base);
+  EXPECT_GT(flops("custom values"), base);
+}
+
+TEST_P(SameBits, ModelFlopsDoNotDependOnPolicy) {
+  const auto& runs = Runs(GetParam());
+  for (const auto& [name, run] : runs) {
+    EXPECT_EQ(run.steps[0].model_flops, runs.at("none").steps[0].model_flops)
+        << name;
+  }
+}
+
+TEST_P(SameBits, SavedBytesFall) {
+  const auto saved = [&](const char* name) {
+    return Runs(GetParam()).at(name).steps[0].saved_bytes;
+  };
+  EXPECT_GT(saved("none"), saved("cheap"));
+  EXPECT_GT(saved("cheap"), saved("full 1"));
+  EXPECT_GT(saved("full 1"), saved("full 2"));
+  EXPECT_GT(saved("full 1"), 0);
+  if (GetParam() == AttentionKind::kUnfused) {
+    EXPECT_GT(saved("none"), saved("selective"));
+  } else {
+    // With fused attention there is no core to drop.
+    EXPECT_EQ(saved("none"), saved("selective"));
+  }
+}
+
+TEST_P(SameBits, MeasuredMemoryIsThatOfThePlan) {
+  for (const auto& [name, spec] : JobsOf(GetParam())) {
+    SCOPED_TRACE(name);
+    const JobPrograms programs =
+        LowerJob(spec, MakeTestDevice(spec)->backend());
+    const RankPlan& plan = programs.plan.ranks[0];
+    const JobRun& run = Runs(GetParam()).at(name);
+    EXPECT_TRUE(run.differences.empty());
+    EXPECT_EQ(run.state_bytes, plan.state_arena_bytes);
+    EXPECT_EQ(run.step_bytes, plan.step_arena_bytes);
+    for (const StepReport& step : run.steps) {
+      EXPECT_EQ(step.memory, plan.memory);
+      EXPECT_EQ(step.memory.Sum(), plan.peak_bytes);
+      EXPECT_EQ(step.saved_bytes, plan.saved_bytes);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Attention, SameBits,
+                         ::testing::Values(AttentionKind::kFused,
+                                           AttentionKind::kUnfused),
+                         [](const auto& info) {
+                           return info.param == AttentionKind::kFused
+                                      ? "Fused"
+                                      : "Unfused";
+                         });
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,165 @@
+// Specs, formula data and the recording observer.
+#include "worker/runtime/testing/test_job.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <utility>
+
+#include "kernels/status.h"
+#include "worker/data/token_source.h"
+#include "worker/model/transformer.h"
+#include "worker/program/lower.h"
+#include "worker/program/policy.h"
+
+namespace ebb {
+namespace {
+
+template <typename T>
+T Expect(absl::StatusOr<T> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n",
+                 std::string(result.status().message()).c_str());
+  }
+  EBB_CHECK(result.ok());
+  return *std::move(result);
+}
+
+BatchSource* KeepSource(int64_t seq_len) {
+  static auto& sources = *new std::deque<FormulaSource>;
+  return &sources.emplace_back(seq_len);
+}
+
+int32_t Token(int64_t i) {
+  return static_cast<int32_t>((7919 * i + 104729 * (i / 7)) % 257);
+}
+
+}  // namespace
+
+JobSpec SmallJob() {
+  JobSpec spec;
+  spec.name = "small";
+  spec.model.layers = 4;
+  spec.model.hidden = 64;
+  spec.model.heads = 4;
+  spec.model.kv_heads = 4;
+  spec.model.ffn = 256;
+  spec.model.vocab = 257;
+  spec.model.seq_len = 32;
+  spec.model.tied_embeddings = false;
+  spec.global_batch = 8;
+  spec.micro_batch = 2;
+  spec.steps = 6;
+  spec.lr_schedule.decay = LrDecay::kConstant;
+  spec.eval.micro = 2;
+  spec.eval.seq_len = 32;
+  spec.threads = 2;
+  return spec;
+}
+
+absl::Status FormulaSource::Fill(int64_t first_sequence,
+                                 std::span<int32_t> tokens,
+                                 std::span<int32_t> targets) {
+  const int64_t first = first_sequence * seq_len_;
+  for (size_t n = 0; n < tokens.size(); ++n) {
+    tokens[n] = Token(first + static_cast<int64_t>(n));
+    targets[n] = Token(first + static_cast<int64_t>(n) + 1);
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Device> MakeTestDevice(const JobSpec& spec) {
+  return Expect(MakeCpuDevice(DescribeCpu(spec.threads)));
+}
+
+JobPrograms LowerJob(const JobSpec& spec, const Backend& backend,
+                     int64_t validation_sequences) {
+  JobPrograms programs;
+  const Graph graph =
+      Expect(BuildTransformer(spec.model, spec.micro_batch, spec.model.seq_len,
+                              spec.global_batch * spec.model.seq_len, true));
+  programs.plan = Expect(MakePolicyPlan(graph, spec.memory));
+  programs.training = Expect(LowerTraining(graph, programs.plan, spec.optimizer,
+                                           spec.num_microbatches(), backend));
+  if (spec.eval.every > 0) {
+    const int64_t sequences = EvalSequences(
+        spec.eval.batches, spec.global_batch, validation_sequences);
+    const Graph evaluation =
+        Expect(BuildTransformer(spec.model, spec.eval.micro, spec.eval.seq_len,
+                                sequences * spec.eval.seq_len, false));
+    programs.evaluation = Expect(LowerEvaluation(
+        evaluation, programs.training,
+        static_cast<int>((sequences + spec.eval.micro - 1) / spec.eval.micro),
+        backend));
+  }
+  RankPlan rank;
+  rank.memory = programs.training.account.memory;
+  rank.memory[MemoryClass::kRuntime] = backend.runtime_bytes;
+  rank.peak_bytes = rank.memory.Sum();
+  rank.state_arena_bytes = programs.training.state_bytes;
+  rank.step_arena_bytes =
+      std::max(programs.training.step_bytes, programs.evaluation.step_bytes);
+  rank.saved_bytes = programs.training.account.saved_bytes;
+  programs.plan.ranks = {rank};
+  programs.plan.backend = backend;
+  return programs;
+}
+
+void RecordingObserver::OnStarted(int64_t state_bytes, int64_t step_bytes,
+                                  const std::vector<std::string>& differences) {
+  run.state_bytes = state_bytes;
+  run.step_bytes = step_bytes;
+  run.differences = differences;
+}
+void RecordingObserver::OnStep(const StepReport& report) {
+  run.steps.push_back(report);
+}
+void RecordingObserver::OnEval(const EvalResult& result) {
+  run.evals.push_back(result);
+}
+void RecordingObserver::OnCheckpoint(const CheckpointResult& result) {
+  run.checkpoints.push_back(result);
+}
+void RecordingObserver::OnLog(absl::string_view line) {
+  run.log.emplace_back(line);
+}
+TrainerOrder RecordingObserver::NextOrder() {
+  const int64_t step = run.steps.empty() ? 0 : run.steps.back().step;
+  const auto due = std::find_if(
+      orders.begin(), orders.end(),
+      [&](const TimedOrder& order) { return order.after_step == step; });
+  if (due == orders.end()) return TrainerOrder::kNone;
+  const TrainerOrder order = due->order;
+  orders.erase(due);
+  return order;
+}
+
+TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
+  TrainerSetup setup;
+  setup.spec = spec;
+  setup.device = MakeTestDevice(spec);
+  setup.plan =
+      LowerJob(spec, setup.device->backend(), options.validation_sequences)
+          .plan;
+  setup.train = KeepSource(spec.model.seq_len);
+  setup.validation = KeepSource(spec.eval.seq_len);
+  setup.validation_sequences = options.validation_sequences;
+  setup.checkpoint_directory = options.checkpoint_directory;
+  setup.resume_from = options.resume_from;
+  setup.poison = options.poison;
+  return setup;
+}
+
+JobRun RunJob(const JobSpec& spec, const TestJobOptions& options) {
+  RecordingObserver observer;
+  observer.orders = options.orders;
+  auto trainer = Trainer::Create(MakeSetup(spec, options));
+  if (!trainer.ok()) {
+    observer.run.finish.status = trainer.status();
+    return observer.run;
+  }
+  observer.run.finish = (*trainer)->Run(observer);
+  return observer.run;
+}
+
+}  // namespace ebb

@@ -1,0 +1,96 @@
+// Whole jobs in one process, small enough for tests: spec, data, plan, trainer
+// and what it reported.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/model/job_spec.h"
+#include "worker/program/plan.h"
+#include "worker/program/program.h"
+#include "worker/runtime/batch_source.h"
+#include "worker/runtime/trainer.h"
+
+namespace ebb {
+
+// Layers 4, hidden 64, heads 4, ffn 256, vocab 257, seq 32, untied, no dropout;
+// micro 2, global 8, 6 steps, seed 1234, AdamW with lr 1e-3 constant, betas
+// 0.9 and 0.95, decay 0.1, clip 1.
+JobSpec SmallJob();
+
+// Tokens t[i] = (7919 i + 104729 (i div 7)) mod 257, for ever: sequence s is
+// t[s * seq_len ..], its targets are shifted by one.
+class FormulaSource final : public BatchSource {
+ public:
+  explicit FormulaSource(int64_t seq_len) : seq_len_(seq_len) {}
+  absl::Status Fill(int64_t first_sequence, std::span<int32_t> tokens,
+                    std::span<int32_t> targets) override;
+
+ private:
+  const int64_t seq_len_;
+};
+
+// A CPU device with the spec's threads.
+std::unique_ptr<Device> MakeTestDevice(const JobSpec& spec);
+
+// The programs that a trainer makes of the spec and its policy.
+struct JobPrograms {
+  Plan plan;  // with ranks[0] filled in from the programs
+  Program training;
+  Program evaluation;  // empty unless spec.eval.every is above 0
+};
+JobPrograms LowerJob(const JobSpec& spec, const Backend& backend,
+                     int64_t validation_sequences = 0);
+
+// What a job reported.
+struct JobRun {
+  int64_t state_bytes = 0;
+  int64_t step_bytes = 0;
+  std::vector<std::string> differences;
+  std::vector<StepReport> steps;
+  std::vector<EvalResult> evals;
+  std::vector<CheckpointResult> checkpoints;
+  std::vector<std::string> log;
+  TrainerFinish finish;
+};
+
+// An observer that keeps everything and gives orders from a list.
+class RecordingObserver final : public TrainerObserver {
+ public:
+  struct TimedOrder {
+    int64_t after_step;
+    TrainerOrder order;
+  };
+
+  void OnStarted(int64_t state_bytes, int64_t step_bytes,
+                 const std::vector<std::string>& differences) override;
+  void OnStep(const StepReport& report) override;
+  void OnEval(const EvalResult& result) override;
+  void OnCheckpoint(const CheckpointResult& result) override;
+  void OnLog(absl::string_view line) override;
+  TrainerOrder NextOrder() override;
+
+  std::vector<TimedOrder> orders;
+  JobRun run;
+};
+
+struct TestJobOptions {
+  bool poison = true;
+  int64_t validation_sequences = 0;
+  std::string checkpoint_directory = {};
+  std::string resume_from = {};
+  std::vector<RecordingObserver::TimedOrder> orders = {};
+};
+
+// A setup for Trainer::Create that reads formula data. The sources live as long
+// as the process.
+TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options = {});
+
+// Creates a trainer and runs it to its end. A failure to create is in
+// finish.status.
+JobRun RunJob(const JobSpec& spec, const TestJobOptions& options = {});
+
+}  // namespace ebb
