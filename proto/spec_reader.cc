@@ -180,8 +180,15 @@ class Reader {
   }
 
  private:
+  // Nobody reads more, and a text of a mebibyte can hold a hundred thousand.
+  bool IsFull() const { return violations_.size() >= kMaxViolations; }
+
   void Add(const SpecNode& node, const std::string& path, std::string value,
            std::string rule, std::string fix) {
+    if (IsFull()) {
+      unreadable_.insert(path);
+      return;
+    }
     v1::Violation& violation = violations_.emplace_back();
     violation.set_file(*node.file);
     violation.set_line(node.line);
@@ -223,6 +230,10 @@ class Reader {
     const Descriptor& type = *message->GetDescriptor();
     std::map<std::string, const SpecNode*> seen;
     for (const SpecEntry& entry : node.entries) {
+      if (IsFull()) {
+        unreadable_.insert("");
+        break;
+      }
       const SpecNode& key = entry.key;
       if (!CheckFeature(key, path)) continue;
       if (key.kind != SpecNode::Kind::kScalar) {
@@ -377,6 +388,9 @@ class Reader {
         break;
     }
   }
+
+  // Mistakes of one text that are told.
+  static constexpr size_t kMaxViolations = 500;
 
   static bool IsNumber(const FieldDescriptor& field) {
     switch (field.cpp_type()) {

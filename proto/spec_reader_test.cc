@@ -380,12 +380,26 @@ TEST(SpecReader, RefusesHugeAndDeepTexts) {
     if (part == "- " || part == "? ") deep = "";
     if (part == "{\"a\":") deep = "";
     for (int i = 0; i < 20000; ++i) deep += part;
-    EXPECT_FALSE(Read(deep).ok()) << part;
+    const auto spec = Read(deep);
+    ASSERT_FALSE(spec.ok()) << part;
+    EXPECT_LT(std::string(spec.status().message()).size(), 100000u);
+    if (part != "{\"a\":") {
+      EXPECT_THAT(std::string(spec.status().message()),
+                  HasSubstr("at most 500 levels"));
+    }
   }
   std::string wide = "memory:\n  recompute:\n";
   for (int i = 0; i < 20000; ++i) wide += "  - gelu\n";
   EXPECT_THAT(std::string(Read(wide).status().message()),
               HasSubstr("at most 1000 entries"));
+}
+
+TEST(SpecReader, TellsSoManyMistakesAndNoMore) {
+  std::string text;
+  for (int i = 0; text.size() < kMaxSpecBytes - 100; ++i) {
+    absl::StrAppend(&text, "key", i, ": ", i, "\n");
+  }
+  EXPECT_EQ(GetViolations(Read(text).status()).size(), 500u);
 }
 
 // ---- cases.md H9 ----

@@ -1,5 +1,6 @@
 #include "proto/spec_text.h"
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -15,10 +16,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/utf8.h"
+#include "proto/violations.h"
 
 namespace ebb {
 
 namespace {
+
+// Of a value or a line in errors.
+constexpr size_t kMaxShownBytes = 200;
 
 constexpr char kByteOrderMark[] = "\xef\xbb\xbf";
 
@@ -52,9 +57,7 @@ v1::Violation SyntaxViolation(absl::string_view file, const Place& place,
   violation.set_line(place.line);
   violation.set_column(place.column);
   // The text may be what is wrong: messages carry UTF-8 only.
-  violation.set_value(FindInvalidUtf8(place.text) == absl::string_view::npos
-                          ? place.text
-                          : "bytes that are no UTF-8");
+  violation.set_value(OneLine(place.text, kMaxShownBytes));
   violation.set_rule(absl::StrCat(rule, " (column ", place.column, ")"));
   violation.set_fix(std::string(fix));
   return violation;
@@ -374,11 +377,12 @@ std::vector<v1::Violation> CheckEncoding(absl::string_view text,
 }  // namespace
 
 std::string NodeText(const SpecNode& node) {
+  const std::string text = OneLine(node.text, kMaxShownBytes);
   switch (node.kind) {
     case SpecNode::Kind::kNull:
       return "null";
     case SpecNode::Kind::kScalar:
-      return node.quoted ? absl::StrCat("\"", node.text, "\"") : node.text;
+      return node.quoted ? absl::StrCat("\"", text, "\"") : text;
     case SpecNode::Kind::kList:
       return "a list";
     case SpecNode::Kind::kSection:
@@ -442,6 +446,10 @@ SpecText ParseSpecText(absl::string_view input, absl::string_view file,
           SyntaxViolation(file, place, "a spec is one document, not several",
                           "keep one and remove the others"));
     }
+  } catch (const YAML::DeepRecursion& error) {
+    result.violations.push_back(
+        SyntaxViolation(file, PlaceOf(text, error.mark.pos),
+                        "specs nest at most 500 levels deep", "flatten it"));
   } catch (const YAML::Exception& error) {
     const bool known = error.mark.pos >= 0;
     Place place = PlaceOf(text, known ? error.mark.pos : 0);

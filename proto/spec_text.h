@@ -37,7 +37,8 @@ struct SpecEntry {
   SpecNode value;
 };
 
-// "abc", "a list", "a section", "null": the node as errors show it.
+// "abc", "a list", "a section", "null": the node as errors show it,
+// in one line and not longer than people read.
 std::string NodeText(const SpecNode& node);
 
 struct SpecText {

@@ -25,6 +25,8 @@ using google::protobuf::Reflection;
 
 constexpr int kDefaultMaxBytes = 4096;
 constexpr int kDefaultMaxItems = 1000;
+// Unknown field numbers of one message that are told one by one.
+constexpr int kMaxUnknownFields = 16;
 
 // Bytes as tokens and one end-of-file token.
 constexpr int kTextVocab = 257;
@@ -103,11 +105,20 @@ class Checker {
     for (int i = 0; i < unknown.field_count(); ++i) {
       numbers.insert(unknown.field(i).number());
     }
+    int num_told = 0;
     for (int number : numbers) {
-      Report(path, absl::StrCat("field number ", number),
+      // A message may hold a million of them; the first ones tell enough.
+      const bool last = ++num_told == kMaxUnknownFields;
+      const size_t num_more = numbers.size() - num_told;
+      Report(path,
+             absl::StrCat("field number ", number,
+                          last && num_more > 0
+                              ? absl::StrCat(" and ", num_more, " more")
+                              : ""),
              absl::StrCat(message.GetDescriptor()->name(),
                           " has no field of this number"),
              "use a client of the server's version");
+      if (last) break;
     }
     std::vector<const FieldDescriptor*> fields;
     reflection.ListFields(message, &fields);

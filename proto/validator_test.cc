@@ -153,6 +153,14 @@ TEST(Validator, RefusesUnknownFieldsByNumber) {
                   unknown->AddVarint(77, 1);
                   unknown->AddVarint(77, 2);
                 });
+  // Only so many are told one by one.
+  const absl::Status many = Validate([](v1::JobSpec* spec) {
+    auto* unknown = spec->GetReflection()->MutableUnknownFields(spec);
+    for (int i = 0; i < 100000; ++i) unknown->AddVarint(1000 + i, 1);
+  });
+  EXPECT_EQ(GetViolations(many).size(), 16u);
+  EXPECT_THAT(std::string(many.message()),
+              HasSubstr("got field number 1015 and 99984 more"));
   // The rest is checked all the same.
   const absl::Status status = Validate([](v1::JobSpec* spec) {
     spec->GetReflection()->MutableUnknownFields(spec)->AddLengthDelimited(
