@@ -157,7 +157,7 @@ TEST(FirstPath, KilledCoordinatorLosesNothing) {
         [&] {
           const nlohmann::json now = service.Get(job);
           return now["state"] == "STATE_SUCCEEDED" ||
-                 Int(now["last_step"]) > 20 * (round + 1);
+                 now["last_step"].get<int64_t>() > 20 * (round + 1);
         },
         60));
     kill(service.CoordinatorPid(), SIGKILL);
@@ -173,8 +173,8 @@ TEST(FirstPath, KilledCoordinatorLosesNothing) {
 TEST(FirstPath, StopLeavesJobsRunningAndTheNextStartFindsThem) {
   Service service;
   const std::string job = service.Submit(BaseSpec(service), {"steps=300"});
-  ASSERT_TRUE(
-      WaitUntil([&] { return Int(service.Get(job)["last_step"]) > 5; }, 60));
+  ASSERT_TRUE(WaitUntil(
+      [&] { return service.Get(job)["last_step"].get<int64_t>() > 5; }, 60));
   EXPECT_EQ(service.Ebb({"stop"}).exit_code, 0);
   EXPECT_EQ(service.CoordinatorPid(), 0);
   // It trains to its end without a coordinator.
@@ -188,8 +188,8 @@ TEST(FirstPath, StopLeavesJobsRunningAndTheNextStartFindsThem) {
 TEST(FirstPath, KilledWorkerIsNamed) {
   Service service;
   const std::string job = service.Submit(BaseSpec(service), {"steps=100000"});
-  ASSERT_TRUE(
-      WaitUntil([&] { return Int(service.Get(job)["last_step"]) > 5; }, 60));
+  ASSERT_TRUE(WaitUntil(
+      [&] { return service.Get(job)["last_step"].get<int64_t>() > 5; }, 60));
   const std::vector<pid_t> ranks = service.Processes("EBB_RANK=");
   ASSERT_EQ(ranks.size(), 1u);
   kill(ranks[0], SIGKILL);
@@ -208,8 +208,8 @@ TEST(FirstPath, CancelEndsTheJobAndItsProcesses) {
   const std::string spec = BaseSpec(service);
   for (const bool now : {false, true}) {
     const std::string job = service.Submit(spec, {"steps=1000000"});
-    ASSERT_TRUE(
-        WaitUntil([&] { return Int(service.Get(job)["last_step"]) > 3; }, 60));
+    ASSERT_TRUE(WaitUntil(
+        [&] { return service.Get(job)["last_step"].get<int64_t>() > 3; }, 60));
     std::vector<std::string> command = {"cancel", job};
     if (now) command.push_back("--now");
     EXPECT_EQ(service.Ebb(command).exit_code, 0);
@@ -302,7 +302,7 @@ TEST(FirstPath, EvaluatesDuringTraining) {
        "eval.micro=1", "eval.seq_len=17", "eval.batches=2"});
   const nlohmann::json ended = service.WaitForEnd(job);
   ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);
-  EXPECT_EQ(Int(ended["last_eval"]["step"]), 6);
+  EXPECT_EQ(ended["last_eval"]["step"], 6);
   EXPECT_EQ(Int(ended["last_eval"]["tokens"]), 2 * 8 * 17);
   EXPECT_GT(ended["last_eval"]["loss"], 0);
   // Evaluated tokens are not trained tokens.

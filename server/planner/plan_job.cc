@@ -81,8 +81,17 @@ class ValueCosts {
   std::set<int> saved_;
 };
 
-std::string Mebibytes(int64_t bytes) {
-  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+// "12 B", "1.5 KiB", "64.0 MiB".
+std::string BytesText(int64_t bytes) {
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  double size = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* larger : {"KiB", "MiB", "GiB"}) {
+    if (size < 1024) break;
+    size /= 1024;
+    unit = larger;
+  }
+  return absl::StrFormat("%.1f %s", size, unit);
 }
 
 std::string ReasonToKeep(const ValueCost& cost, bool is_input) {
@@ -109,7 +118,7 @@ std::string ReasonToRecompute(const Plan& plan, const ValueCost& cost) {
   if (cost.readers.empty()) {
     return absl::StrCat(rule, "; made again only on the way to others");
   }
-  return absl::StrCat(rule, "; frees ", Mebibytes(cost.bytes),
+  return absl::StrCat(rule, "; frees ", BytesText(cost.bytes),
                       " a layer until the backward pass of ", cost.readers);
 }
 
