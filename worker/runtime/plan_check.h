@@ -10,13 +10,14 @@
 
 namespace ebb {
 
-// Returns one line for every number that differs: each memory class, the saved
-// bytes, and both arenas' sizes. Empty if all agree, as they do when plan and
-// program come from equal code and backends. `step_arena_bytes`: that of the
-// larger program of the job.
-std::vector<std::string> ComparePlan(const RankPlan& plan,
+// Returns one line for every number of `plan`'s rank `rank` that differs: each
+// memory class, the peak, the saved bytes, and both arenas' sizes. Empty if all
+// agree, as they do when plan and program come from equal code. `runtime` is
+// compared with the backend that the plan was made with: what a machine really
+// has outside the arenas is a measurement and differs by some pages.
+// `step_arena_bytes`: that of the larger program of the job.
+std::vector<std::string> ComparePlan(const Plan& plan, int rank,
                                      const Program& training,
-                                     int64_t step_arena_bytes,
-                                     int64_t runtime_bytes);
+                                     int64_t step_arena_bytes);
 
 }  // namespace ebb

@@ -186,9 +186,8 @@ absl::Status Trainer::State::MakePrograms() {
 
 absl::Status Trainer::State::CheckPlan() {
   plan_differences =
-      ComparePlan(setup.plan.ranks[0], training,
-                  std::max(training.step_bytes, evaluation.step_bytes),
-                  setup.device->backend().runtime_bytes);
+      ComparePlan(setup.plan, /*rank=*/0, training,
+                  std::max(training.step_bytes, evaluation.step_bytes));
   return absl::OkStatus();
 }
 

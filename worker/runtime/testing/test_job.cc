@@ -11,6 +11,7 @@
 #include "worker/model/transformer.h"
 #include "worker/program/lower.h"
 #include "worker/program/policy.h"
+#include "worker/runtime/resident_memory.h"
 
 namespace ebb {
 namespace {
@@ -109,6 +110,7 @@ void RecordingObserver::OnStarted(int64_t state_bytes, int64_t step_bytes,
                                   const std::vector<std::string>& differences) {
   run.state_bytes = state_bytes;
   run.step_bytes = step_bytes;
+  run.resident_at_start = ResidentBytes().value_or(0);
   run.differences = differences;
 }
 void RecordingObserver::OnStep(const StepReport& report) {

@@ -49,6 +49,7 @@ JobPrograms LowerJob(const JobSpec& spec, const Backend& backend,
 struct JobRun {
   int64_t state_bytes = 0;
   int64_t step_bytes = 0;
+  int64_t resident_at_start = 0;  // when OnStarted was called
   std::vector<std::string> differences;
   std::vector<StepReport> steps;
   std::vector<EvalResult> evals;
