@@ -76,11 +76,14 @@ std::string Quoted(absl::string_view text) {
   return quoted;
 }
 
-// The build names sources by absolute path; this file tells where the root is.
+// The build names sources by absolute path, and this file tells where the root
+// is; or, with a compiler cache, by path from the build folder.
 absl::string_view RelativeToTree(absl::string_view file) {
   absl::string_view root = __FILE__;
-  if (!absl::ConsumeSuffix(&root, "monitoring/log.cc")) return file;
+  if (!absl::ConsumeSuffix(&root, "monitoring/log.cc")) root = "";
   absl::ConsumePrefix(&file, root);
+  while (absl::ConsumePrefix(&file, "../")) {
+  }
   return file;
 }
 
