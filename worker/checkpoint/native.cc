@@ -1,3 +1,4 @@
+// Writing, reading, finding and removing native checkpoints.
 #include "worker/checkpoint/native.h"
 
 #include <dirent.h>
@@ -26,8 +27,11 @@ namespace {
 
 constexpr char kManifestName[] = "manifest.json";
 constexpr char kRankFile[] = "rank-0.bin";
-// A manifest of a million tensors is below this; a larger file is no manifest.
-constexpr int64_t kLargestManifest = int64_t{512} << 20;
+// A tensor takes some 200 bytes: this is 300,000 of them, and bounds what a
+// hostile manifest can make us hold.
+constexpr int64_t kLargestManifest = int64_t{64} << 20;
+// Bytes checked and written at a time, while they are in the cache.
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 std::string Join(absl::string_view directory, absl::string_view name) {
   return absl::StrCat(directory, "/", name);
@@ -80,17 +84,19 @@ int RemoveTree(FileSystem& files, const std::string& directory) {
   return error != 0 ? error : (failed == ENOENT ? 0 : failed);
 }
 
+// Makes a directory and those above it; the name of each new one is synced.
 int MakeDirectories(FileSystem& files, const std::string& path) {
-  const int error = files.MakeDirectory(path);
-  if (error == 0 || error == EEXIST) return 0;
-  if (error != ENOENT) return error;
   const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos || slash == 0) return error;
-  if (const int failed = MakeDirectories(files, path.substr(0, slash))) {
-    return failed;
+  const std::string above = slash == std::string::npos
+                                ? "."
+                                : path.substr(0, std::max(slash, size_t{1}));
+  int error = files.MakeDirectory(path);
+  if (error == ENOENT && slash != std::string::npos && slash != 0) {
+    error = MakeDirectories(files, above);
+    if (error == 0) error = files.MakeDirectory(path);
   }
-  const int again = files.MakeDirectory(path);
-  return again == EEXIST ? 0 : again;
+  if (error == EEXIST) return 0;
+  return error == 0 ? files.SyncDirectory(above) : error;
 }
 
 // A file being written; closed with the object.
@@ -131,6 +137,11 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
+absl::Status SyncDirectory(FileSystem& files, const std::string& directory) {
+  const int error = files.SyncDirectory(directory);
+  return error == 0 ? absl::OkStatus() : IoError("sync", directory, error);
+}
+
 // Fills the partial directory: rank file, manifest, and itself synced.
 absl::StatusOr<int64_t> FillDirectory(
     FileSystem& files, const std::string& directory, const CheckpointMeta& meta,
@@ -144,15 +155,24 @@ absl::StatusOr<int64_t> FillDirectory(
   for (const CheckpointTensor& tensor : tensors) {
     const int64_t bytes = tensor.type.bytes();
     const int64_t padding = AlignUp(bytes) - bytes;
-    EBB_RETURN_IF_ERROR(data.Write(tensor.data, bytes));
-    EBB_RETURN_IF_ERROR(data.Write(kZeros.data(), padding));
+    const char* from = static_cast<const char*>(tensor.data);
+    uint32_t crc = 0;
+    for (int64_t done = 0; done < bytes; done += kChunkBytes) {
+      const int64_t chunk = std::min(kChunkBytes, bytes - done);
+      crc = Crc32c(crc, from + done, chunk);
+      EBB_RETURN_IF_ERROR(data.Write(from + done, chunk));
+    }
+    if (padding > 0) {
+      crc = Crc32c(crc, kZeros.data(), padding);
+      EBB_RETURN_IF_ERROR(data.Write(kZeros.data(), padding));
+    }
     CheckpointEntry entry;
     entry.name = tensor.name;
     entry.role = tensor.role;
     entry.type = tensor.type;
     entry.file = kRankFile;
     entry.offset = end;
-    entry.crc = Crc32c(Crc32c(0, tensor.data, bytes), kZeros.data(), padding);
+    entry.crc = crc;
     manifest.tensors.push_back(std::move(entry));
     end += bytes + padding;
   }
@@ -160,14 +180,17 @@ absl::StatusOr<int64_t> FillDirectory(
   manifest.files = {{kRankFile, end}};
 
   EBB_ASSIGN_OR_RETURN(const std::string text, PrintManifest(manifest));
+  if (static_cast<int64_t>(text.size()) > kLargestManifest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the manifest takes ", text.size(),
+                     " bytes: want at most ", kLargestManifest));
+  }
   OutputFile file(files, Join(directory, kManifestName));
   EBB_RETURN_IF_ERROR(file.Create());
   EBB_RETURN_IF_ERROR(
       file.Write(text.data(), static_cast<int64_t>(text.size())));
   EBB_RETURN_IF_ERROR(file.SyncAndClose());
-  if (const int error = files.SyncDirectory(directory)) {
-    return IoError("sync", directory, error);
-  }
+  EBB_RETURN_IF_ERROR(SyncDirectory(files, directory));
   return end + static_cast<int64_t>(text.size());
 }
 
@@ -185,19 +208,21 @@ absl::StatusOr<std::string> MakeNumbered(FileSystem& files,
       absl::StrCat("too many directories named ", prefix, "N: remove them"));
 }
 
-// Gives the finished partial directory its name. A checkpoint that has the name
-// is swapped out, or waits beside it meanwhile.
+// Gives the finished partial directory its name, synced. A checkpoint that has
+// the name is swapped out, or waits beside it meanwhile; it goes only when the
+// new one is safe. What of it cannot be removed is left to pruning.
 absl::Status Publish(FileSystem& files, const std::string& parent,
                      const std::string& partial, int64_t step) {
   const std::string final_path = Join(parent, CheckpointName(step));
   int error = files.Rename(partial, final_path);
-  if (error == 0) return absl::OkStatus();
+  if (error == 0) return SyncDirectory(files, parent);
   if (error != EEXIST && error != ENOTEMPTY) {
     return IoError("rename", partial, error);
   }
   error = files.Exchange(partial, final_path);
   if (error == 0) {
-    RemoveTree(files, partial);  // now the old one; a leftover is a partial
+    EBB_RETURN_IF_ERROR(SyncDirectory(files, parent));
+    RemoveTree(files, partial);  // the old one, now under this name
     return absl::OkStatus();
   }
   if (error != ENOSYS && error != EINVAL && error != ENOTSUP) {
@@ -215,13 +240,15 @@ absl::Status Publish(FileSystem& files, const std::string& parent,
     files.Rename(waiting, final_path);
     return IoError("rename", partial, error);
   }
+  EBB_RETURN_IF_ERROR(SyncDirectory(files, parent));
   RemoveTree(files, waiting);
   return absl::OkStatus();
 }
 
 absl::Status ReadFileExactly(const std::string& path, int64_t offset, void* out,
                              int64_t bytes) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a FIFO in its place must not wait for a writer.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     return errno == ENOENT
                ? absl::DataLossError(absl::StrCat(path, " is missing"))
@@ -279,8 +306,8 @@ absl::StatusOr<std::vector<Candidate>> ListCandidates(
     const std::string& parent) {
   std::vector<std::string> names;
   const int error = PosixFileSystem().List(parent, &names);
-  if (error == ENOENT) {
-    return absl::NotFoundError(absl::StrCat(parent, " does not exist"));
+  if (error == ENOENT || error == ENOTDIR) {
+    return absl::NotFoundError(absl::StrCat(parent, " is no directory"));
   }
   if (error != 0) return IoError("list", parent, error);
   std::vector<Candidate> candidates;
@@ -326,9 +353,6 @@ absl::StatusOr<int64_t> WriteCheckpoint(
   if (!status.ok()) {
     RemoveTree(files, partial);
     return status;
-  }
-  if (const int error = files.SyncDirectory(directory)) {
-    return IoError("sync", directory, error);
   }
   return bytes;
 }
@@ -473,13 +497,18 @@ absl::StatusOr<FoundCheckpoint> FindNewestComplete(absl::string_view parent,
     if (candidate.step >= before_step) continue;
     const std::string path = Join(directory, candidate.name);
     const auto reader = CheckpointReader::Open(path);
-    if (reader.ok()) {
+    absl::Status status = reader.status();
+    if (status.ok() && reader->meta().step != candidate.step) {
+      status = absl::DataLossError(
+          absl::StrCat("its manifest is of step ", reader->meta().step));
+    }
+    if (status.ok()) {
       found.directory = path;
       found.step = candidate.step;
       return found;
     }
     found.skipped.push_back(
-        absl::StrCat(candidate.name, ": ", reader.status().message()));
+        absl::StrCat(candidate.name, ": ", status.message()));
   }
   return absl::NotFoundError(
       absl::StrCat("no complete checkpoint below ", parent,

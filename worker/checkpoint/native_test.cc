@@ -26,8 +26,12 @@ using ::testing::UnorderedElementsAre;
 class Checkpoint : public testing::Test {
  protected:
   Checkpoint() {
-    std::string pattern =
-        (fs::temp_directory_path() / "ebb-checkpoint.XXXXXX").string();
+    // In memory where there is such a directory: syncing takes milliseconds on
+    // a disk, and these tests do it thousands of times.
+    const fs::path memory = "/dev/shm";
+    const fs::path base =
+        fs::is_directory(memory) ? memory : fs::temp_directory_path();
+    std::string pattern = (base / "ebb-checkpoint.XXXXXX").string();
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
     parent_ = pattern;
     for (int i = 0; i < 100; ++i) weight_.push_back(0.5f * i);
@@ -268,26 +272,42 @@ TEST_F(Checkpoint, WeightsOfAnotherModelListEverything) {
               HasSubstr("step-1"));
 }
 
-// Fails the n-th operation of a file system with `error`.
-class FailingFileSystem final : public FileSystem {
+// What happens at the n-th operation.
+enum class Fault {
+  kFails,  // it fails, the next ones work: the writer tidies up
+  kDies,   // nothing has any effect from here on: the process was killed
+};
+
+// A file system with one fault, with or without the exchange of names.
+class FaultyFileSystem final : public FileSystem {
  public:
-  FailingFileSystem(int fail_at, int error)
-      : fail_at_(fail_at), error_(error) {}
+  FaultyFileSystem(int fail_at, int error, Fault fault = Fault::kFails,
+                   bool exchanges = true)
+      : fail_at_(fail_at),
+        error_(error),
+        fault_(fault),
+        exchanges_(exchanges) {}
 
   bool failed() const { return count_ > fail_at_; }
+  // Operations in their order, runs of one kind as one.
+  const std::vector<std::string>& log() const { return log_; }
 
   int MakeDirectory(const std::string& path) override {
+    Log("make");
     return Fails() ? error_ : real_.MakeDirectory(path);
   }
   int Create(const std::string& path, int* descriptor) override {
+    Log("create");
     return Fails() ? error_ : real_.Create(path, descriptor);
   }
   int Write(int descriptor, const void* data, int64_t bytes) override {
+    Log("write");
     if (!Fails()) return real_.Write(descriptor, data, bytes);
-    real_.Write(descriptor, data, bytes / 2);
+    if (count_ == fail_at_ + 1) real_.Write(descriptor, data, bytes / 2);
     return error_;
   }
   int Sync(int descriptor) override {
+    Log("sync");
     return Fails() ? error_ : real_.Sync(descriptor);
   }
   int Close(int descriptor) override {
@@ -295,38 +315,78 @@ class FailingFileSystem final : public FileSystem {
     return Fails() ? error_ : result;
   }
   int SyncDirectory(const std::string& path) override {
+    Log("sync_directory");
     return Fails() ? error_ : real_.SyncDirectory(path);
   }
   int Rename(const std::string& from, const std::string& to) override {
+    Log("rename");
     return Fails() ? error_ : real_.Rename(from, to);
   }
   int Exchange(const std::string& a, const std::string& b) override {
-    return Fails() ? error_ : real_.Exchange(a, b);
+    Log("exchange");
+    if (Fails()) return error_;
+    return exchanges_ ? real_.Exchange(a, b) : EINVAL;
   }
   int List(const std::string& path, std::vector<std::string>* names) override {
-    return real_.List(path, names);
+    return FailsInRemoval() ? error_ : real_.List(path, names);
   }
   int RemoveFile(const std::string& path) override {
-    return real_.RemoveFile(path);
+    Log("remove");
+    return FailsInRemoval() ? error_ : real_.RemoveFile(path);
   }
   int RemoveDirectory(const std::string& path) override {
-    return real_.RemoveDirectory(path);
+    return FailsInRemoval() ? error_ : real_.RemoveDirectory(path);
   }
 
  private:
-  bool Fails() { return count_++ == fail_at_; }
+  void Log(const char* operation) {
+    if (log_.empty() || log_.back() != operation) log_.push_back(operation);
+  }
+  bool Fails() {
+    const int at = count_++;
+    return fault_ == Fault::kDies ? at >= fail_at_ : at == fail_at_;
+  }
+  // Removals count as operations only where the process may die in one.
+  bool FailsInRemoval() { return fault_ == Fault::kDies && Fails(); }
 
   FileSystem& real_ = PosixFileSystem();
   const int fail_at_;
   const int error_;
+  const Fault fault_;
+  const bool exchanges_;
   int count_ = 0;
+  std::vector<std::string> log_;
 };
+
+// What a crash of the machine leaves is a matter of order: contents before the
+// directory, the directory before its name, the name before the old one goes.
+TEST_F(Checkpoint, SyncsBeforeAnythingDependsOnIt) {
+  constexpr int kNever = 1 << 30;
+  FaultyFileSystem first(kNever, 0);
+  ASSERT_TRUE(Write(1, first).ok());
+  EXPECT_THAT(
+      first.log(),
+      ElementsAre("make", "create", "write", "sync", "create", "write", "sync",
+                  "sync_directory", "rename", "sync_directory"));
+  FaultyFileSystem second(kNever, 0);
+  ASSERT_TRUE(Write(1, second).ok());
+  EXPECT_THAT(second.log(),
+              ElementsAre("make", "create", "write", "sync", "create", "write",
+                          "sync", "sync_directory", "rename", "exchange",
+                          "sync_directory", "remove"));
+  FaultyFileSystem third(kNever, 0, Fault::kFails, /*exchanges=*/false);
+  ASSERT_TRUE(Write(1, third).ok());
+  EXPECT_THAT(third.log(),
+              ElementsAre("make", "create", "write", "sync", "create", "write",
+                          "sync", "sync_directory", "rename", "exchange",
+                          "make", "rename", "sync_directory", "remove"));
+}
 
 TEST_F(Checkpoint, AFailureAtAnyOperationLeavesTheOthersWhole) {
   ASSERT_TRUE(Write(1).ok());
   int num_operations = 0;
   for (int fail_at = 0;; ++fail_at) {
-    FailingFileSystem files(fail_at, ENOSPC);
+    FaultyFileSystem files(fail_at, ENOSPC);
     const absl::Status status = Write(2, files);
     if (!files.failed()) {
       EXPECT_TRUE(status.ok());
@@ -346,15 +406,121 @@ TEST_F(Checkpoint, AFailureAtAnyOperationLeavesTheOthersWhole) {
 }
 
 TEST_F(Checkpoint, AFailureWhileReplacingLeavesOneOfTheTwo) {
-  ASSERT_TRUE(Write(1).ok());
-  for (int fail_at = 0;; ++fail_at) {
-    FailingFileSystem files(fail_at, EIO);
-    const absl::Status status = Write(1, files);
-    EXPECT_TRUE(ReadAll("step-1").ok()) << fail_at;
-    if (!files.failed()) break;
-    EXPECT_FALSE(status.ok());
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  for (const bool exchanges : {true, false}) {
+    ASSERT_TRUE(Write(1).ok());
+    for (int fail_at = 0;; ++fail_at) {
+      FaultyFileSystem files(fail_at, EIO, Fault::kFails, exchanges);
+      const absl::Status status = Write(1, files);
+      EXPECT_TRUE(ReadAll("step-1").ok()) << fail_at;
+      if (!files.failed()) {
+        EXPECT_TRUE(status.ok()) << status;
+        break;
+      }
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << fail_at;
+      // An old one that could not be let go waits for this.
+      ASSERT_TRUE(PruneCheckpoints(parent_, 1).ok());
+      ASSERT_THAT(Names(), ElementsAre("step-1"));
+    }
   }
+}
+
+// Killed before any operation: a complete checkpoint is found, no older one is
+// touched, and the next run writes and tidies up as if nothing had been.
+TEST_F(Checkpoint, DeathAtAnyOperationLeavesTheNewestComplete) {
+  int num_deaths = 0;
+  for (int die_at = 0;; ++die_at) {
+    ASSERT_TRUE(Write(1).ok());
+    FaultyFileSystem files(die_at, EIO, Fault::kDies);
+    const absl::Status status = Write(2, files);
+    EXPECT_EQ(status.ok(), !files.failed()) << die_at << status;
+    auto found = FindNewestComplete(parent_);
+    ASSERT_TRUE(found.ok()) << die_at << found.status();
+    EXPECT_EQ(ReadAll(fs::path(found->directory).filename()), absl::OkStatus());
+    EXPECT_EQ(ReadAll("step-1"), absl::OkStatus());
+    if (!files.failed()) {
+      EXPECT_EQ(found->step, 2);
+      break;
+    }
+    ++num_deaths;
+    EXPECT_EQ(Write(2), absl::OkStatus());
+    EXPECT_TRUE(PruneCheckpoints(parent_, 2).ok());
+    EXPECT_THAT(Names(), UnorderedElementsAre("step-1", "step-2"));
+    fs::remove_all(Path("step-2"));
+  }
+  EXPECT_GT(num_deaths, 10);
+}
+
+TEST_F(Checkpoint, DeathWhileReplacingLeavesOneOfTheTwo) {
+  for (const bool exchanges : {true, false}) {
+    int num_deaths = 0;
+    for (int die_at = 0;; ++die_at) {
+      weight_[0] = 1;
+      ASSERT_TRUE(Write(1).ok());
+      weight_[0] = 2;
+      FaultyFileSystem files(die_at, EIO, Fault::kDies, exchanges);
+      const absl::Status status = Write(1, files);
+      auto found = FindNewestComplete(parent_);
+      ASSERT_TRUE(found.ok()) << die_at << found.status();
+      EXPECT_EQ(found->step, 1);
+      EXPECT_EQ(ReadAll(fs::path(found->directory).filename()),
+                absl::OkStatus());
+      auto reader = CheckpointReader::Open(found->directory);
+      std::vector<float> out(100);
+      ASSERT_TRUE(reader
+                      ->Read("L0.qkv.weight", CheckpointRole::kParameter,
+                             TensorType(DType::kF32, 10, 10), out.data())
+                      .ok());
+      EXPECT_TRUE(out[0] == 1 || out[0] == 2) << out[0];
+      if (status.ok()) {
+        EXPECT_EQ(out[0], 2) << die_at;
+      }
+      // Pruning never takes the one that is complete.
+      ASSERT_TRUE(PruneCheckpoints(parent_, 1).ok());
+      ASSERT_TRUE(FindNewestComplete(parent_).ok()) << die_at;
+      if (!files.failed()) break;
+      ++num_deaths;
+    }
+    EXPECT_GT(num_deaths, 12);
+    EXPECT_THAT(Names(), ElementsAre("step-1"));
+  }
+}
+
+// A killed prune may leave half a directory, never one that looks complete.
+TEST_F(Checkpoint, DeathWhilePruningLeavesNoHalfCheckpoint) {
+  for (int die_at = 0;; ++die_at) {
+    for (int64_t step : {1, 2, 3}) ASSERT_TRUE(Write(step).ok());
+    FaultyFileSystem files(die_at, EIO, Fault::kDies);
+    const bool pruned = PruneCheckpoints(parent_, 1, files).ok();
+    EXPECT_EQ(ReadAll("step-3"), absl::OkStatus());
+    for (const char* name : {"step-1", "step-2"}) {
+      if (CheckpointReader::Open(Path(name)).ok()) {
+        EXPECT_EQ(ReadAll(name), absl::OkStatus());
+      }
+    }
+    EXPECT_TRUE(PruneCheckpoints(parent_, 1).ok());
+    EXPECT_THAT(Names(), ElementsAre("step-3"));
+    if (!files.failed()) {
+      EXPECT_TRUE(pruned);
+      break;
+    }
+  }
+}
+
+TEST_F(Checkpoint, MakesTheDirectoriesOnTheWay) {
+  parent_ = Path("a/b/checkpoints");
+  EXPECT_EQ(Write(1), absl::OkStatus());
+  EXPECT_EQ(ReadAll("step-1"), absl::OkStatus());
+  parent_ = fs::path(parent_).parent_path().parent_path().parent_path();
+}
+
+TEST_F(Checkpoint, OneUnderAnotherStepsNameIsPassedOver) {
+  ASSERT_TRUE(Write(1).ok());
+  ASSERT_TRUE(Write(2).ok());
+  fs::rename(Path("step-2"), Path("step-7"));
+  auto found = FindNewestComplete(parent_);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->step, 1);
+  EXPECT_THAT(found->skipped, ElementsAre(HasSubstr("of step 2")));
 }
 
 }  // namespace
