@@ -92,7 +92,7 @@ Executor::Executor(const Program& program, Device& device,
       options_(options),
       tokens_(program.micro_batch * program.seq_len),
       targets_(program.micro_batch * program.seq_len),
-      meter_(program) {}
+      meter_(program, arenas.state_bytes + arenas.step_bytes) {}
 
 absl::Status Executor::ResolveKernels() {
   std::set<std::string> missing;

@@ -19,9 +19,8 @@ MemoryBytes StateBytes(const Program& program) {
 
 }  // namespace
 
-MemoryMeter::MemoryMeter(const Program& program)
-    : arena_bytes_(program.state_bytes + program.step_bytes),
-      state_(StateBytes(program)) {
+MemoryMeter::MemoryMeter(const Program& program, int64_t arena_bytes)
+    : arena_bytes_(arena_bytes), state_(StateBytes(program)) {
   Reset();
 }
 

@@ -13,8 +13,8 @@ namespace ebb {
 // one that frees it. The state arena counts as in use throughout.
 class MemoryMeter {
  public:
-  // `program` must outlive the meter.
-  explicit MemoryMeter(const Program& program);
+  // `arena_bytes`: of both arenas.
+  MemoryMeter(const Program& program, int64_t arena_bytes);
 
   // Empties the step arena: a new step begins.
   void Reset();

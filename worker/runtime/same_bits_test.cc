@@ -111,7 +111,8 @@ TEST_P(SameBits, RecomputeFlopsAreThoseOfTheProgram) {
   for (const auto& [name, spec] : JobsOf(GetParam())) {
     SCOPED_TRACE(name);
     const ProgramAccount account =
-        LowerJob(spec, MakeTestDevice(spec)->backend()).training.account;
+        PlanTestJob(spec, MakeTestDevice(spec)->backend())
+            .programs.training.account;
     for (const StepReport& step : Runs(GetParam()).at(name).steps) {
       EXPECT_EQ(step.recompute_flops, account.recompute_flops);
       EXPECT_EQ(step.model_flops, account.model_flops);
@@ -156,9 +157,9 @@ TEST_P(SameBits, SavedBytesFall) {
 TEST_P(SameBits, MeasuredMemoryIsThatOfThePlan) {
   for (const auto& [name, spec] : JobsOf(GetParam())) {
     SCOPED_TRACE(name);
-    const JobPrograms programs =
-        LowerJob(spec, MakeTestDevice(spec)->backend());
-    const RankPlan& plan = programs.plan.ranks[0];
+    const Plan job_plan =
+        PlanTestJob(spec, MakeTestDevice(spec)->backend()).plan;
+    const RankPlan& plan = job_plan.ranks[0];
     const JobRun& run = Runs(GetParam()).at(name);
     EXPECT_TRUE(run.differences.empty());
     EXPECT_EQ(run.state_bytes, plan.state_arena_bytes);

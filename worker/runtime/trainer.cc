@@ -12,10 +12,9 @@
 #include "kernels/status.h"
 #include "worker/checkpoint/native.h"
 #include "worker/data/token_source.h"
-#include "worker/model/transformer.h"
 #include "worker/optimizer/decay_groups.h"
 #include "worker/optimizer/schedule.h"
-#include "worker/program/lower.h"
+#include "worker/program/job_programs.h"
 #include "worker/runtime/arena_memory.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
@@ -67,7 +66,6 @@ struct Trainer::State {
   // Creation, in this order.
   absl::Status Check() const;
   absl::Status MakePrograms();
-  absl::Status CheckPlan();
   absl::Status TakeArenas();
   absl::Status MakeExecutors();
   absl::Status FillWeights();
@@ -86,10 +84,7 @@ struct Trainer::State {
   bool evaluates() const { return spec().eval.every > 0; }
 
   TrainerSetup setup;
-  Graph graph;
-  Graph evaluation_graph;
-  Program training;
-  Program evaluation;
+  JobPrograms programs;
   int64_t evaluation_sequences = 0;
   std::vector<std::string> plan_differences;
   std::vector<std::string> start_notes;
@@ -110,7 +105,6 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(TrainerSetup setup) {
   auto state = std::make_unique<State>(std::move(setup));
   EBB_RETURN_IF_ERROR(state->Check());
   EBB_RETURN_IF_ERROR(state->MakePrograms());
-  EBB_RETURN_IF_ERROR(state->CheckPlan());
   EBB_RETURN_IF_ERROR(state->TakeArenas());
   EBB_RETURN_IF_ERROR(state->MakeExecutors());
   EBB_RETURN_IF_ERROR(state->FillWeights());
@@ -154,58 +148,30 @@ absl::Status Trainer::State::Check() const {
 }
 
 absl::Status Trainer::State::MakePrograms() {
-  const Backend& backend = setup.device->backend();
-  const int64_t loss_tokens = spec().global_batch * spec().model.seq_len;
-  EBB_ASSIGN_OR_RETURN(
-      graph, BuildTransformer(spec().model, spec().micro_batch,
-                              spec().model.seq_len, loss_tokens, true));
-  if (setup.plan.graph_fingerprint != graph.Fingerprint()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the plan is for another graph: plan ",
-        absl::Hex(setup.plan.graph_fingerprint, absl::kZeroPad16), ", spec ",
-        absl::Hex(graph.Fingerprint(), absl::kZeroPad16)));
-  }
-  EBB_ASSIGN_OR_RETURN(training,
-                       LowerTraining(graph, setup.plan, spec().optimizer,
-                                     spec().num_microbatches(), backend));
-  if (!evaluates()) return absl::OkStatus();
-
   evaluation_sequences = EvalSequences(spec().eval.batches, spec().global_batch,
                                        setup.validation_sequences);
-  const int64_t micro = spec().eval.micro;
-  EBB_ASSIGN_OR_RETURN(
-      evaluation_graph,
-      BuildTransformer(spec().model, micro, spec().eval.seq_len,
-                       evaluation_sequences * spec().eval.seq_len, false));
-  const int num_microbatches =
-      static_cast<int>((evaluation_sequences + micro - 1) / micro);
-  EBB_ASSIGN_OR_RETURN(evaluation, LowerEvaluation(evaluation_graph, training,
-                                                   num_microbatches, backend));
-  return absl::OkStatus();
-}
-
-absl::Status Trainer::State::CheckPlan() {
-  plan_differences =
-      ComparePlan(setup.plan, /*rank=*/0, training,
-                  std::max(training.step_bytes, evaluation.step_bytes));
+  EBB_ASSIGN_OR_RETURN(programs,
+                       LowerJob(spec(), setup.plan, setup.device->backend(),
+                                std::max<int64_t>(1, evaluation_sequences)));
+  plan_differences = ComparePlan(setup.plan.ranks[0],
+                                 PredictRank(programs, setup.plan.backend));
   return absl::OkStatus();
 }
 
 absl::Status Trainer::State::TakeArenas() {
   Device& device = *setup.device;
-  const int64_t step_bytes =
-      std::max(training.step_bytes, evaluation.step_bytes);
+  const int64_t state_bytes = programs.training.state_bytes;
+  const int64_t step_bytes = programs.step_bytes;
   const int64_t need =
-      training.state_bytes + step_bytes + device.backend().runtime_bytes;
+      state_bytes + step_bytes + device.backend().runtime_bytes;
   if (const int64_t have = device.AvailableBytes(); need > have) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the job does not fit: need ", need, " bytes (state arena ",
-        training.state_bytes, ", step arena ", step_bytes, ", runtime ",
-        device.backend().runtime_bytes, "), have ", have, ": rank ",
-        setup.plan.ranks[0].rank));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the job does not fit: need ", need,
+                     " bytes (state arena ", state_bytes, ", step arena ",
+                     step_bytes, ", runtime ", device.backend().runtime_bytes,
+                     "), have ", have, ": rank ", setup.plan.ranks[0].rank));
   }
-  EBB_ASSIGN_OR_RETURN(state_arena,
-                       ArenaMemory::Allocate(device, training.state_bytes));
+  EBB_ASSIGN_OR_RETURN(state_arena, ArenaMemory::Allocate(device, state_bytes));
   EBB_ASSIGN_OR_RETURN(step_arena, ArenaMemory::Allocate(device, step_bytes));
   return absl::OkStatus();
 }
@@ -215,14 +181,15 @@ absl::Status Trainer::State::MakeExecutors() {
                             step_arena.data(), step_arena.bytes()};
   const ExecutorOptions options = {.precision = spec().precision,
                                    .poison = setup.poison};
-  model = std::make_unique<ModelState>(graph, training, arenas);
+  model =
+      std::make_unique<ModelState>(programs.graph, programs.training, arenas);
   EBB_ASSIGN_OR_RETURN(
       training_executor,
-      Executor::Create(training, *setup.device, arenas, options));
+      Executor::Create(programs.training, *setup.device, arenas, options));
   if (!evaluates()) return absl::OkStatus();
   EBB_ASSIGN_OR_RETURN(
       evaluation_executor,
-      Executor::Create(evaluation, *setup.device, arenas, options));
+      Executor::Create(*programs.evaluation, *setup.device, arenas, options));
   return absl::OkStatus();
 }
 
@@ -354,7 +321,7 @@ absl::StatusOr<int64_t> Trainer::State::WriteAndPrune(
   meta.attempt = setup.attempt;
   meta.seed = spec().seed;
   meta.sequences = next_position;
-  meta.graph_fingerprint = graph.Fingerprint();
+  meta.graph_fingerprint = programs.graph.Fingerprint();
   meta.spec = setup.spec_text;
   EBB_ASSIGN_OR_RETURN(
       const int64_t bytes,
@@ -370,8 +337,8 @@ absl::StatusOr<int64_t> Trainer::State::WriteAndPrune(
 }
 
 void Trainer::State::LogStart(TrainerObserver& observer) const {
-  const std::string groups = DescribeDecayGroups(FindDecayGroups(graph),
-                                                 spec().optimizer.weight_decay);
+  const std::string groups = DescribeDecayGroups(
+      FindDecayGroups(programs.graph), spec().optimizer.weight_decay);
   for (absl::string_view line :
        absl::StrSplit(groups, '\n', absl::SkipEmpty())) {
     observer.OnLog(line);

@@ -228,6 +228,22 @@ TEST_F(TrainerTest, EvaluationLossDoesNotDependOnMicrobatch) {
   }
 }
 
+TEST_F(TrainerTest, EvaluationMayNeedTheLargerStepArena) {
+  JobSpec spec = TinyJob();
+  spec.memory.policy = Policy::kFull;
+  spec.micro_batch = 1;
+  spec.eval.every = 3;
+  spec.eval.micro = 64;
+  const JobRun run = RunJob(spec, {.validation_sequences = 20});
+  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
+  EXPECT_THAT(run.differences, SizeIs(0));
+  const PlannedJob job = PlanTestJob(spec, MakeTestDevice(spec)->backend());
+  ASSERT_GT(job.programs.evaluation->step_bytes,
+            job.programs.training.step_bytes);
+  EXPECT_EQ(run.step_bytes, job.programs.evaluation->step_bytes);
+  EXPECT_EQ(run.steps[0].memory, job.plan.ranks[0].memory);
+}
+
 TEST_F(TrainerTest, RefusesEvaluationWithoutData) {
   JobSpec spec = TinyJob();
   spec.eval.every = 2;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "worker/model/job_spec.h"
+#include "worker/program/job_programs.h"
 #include "worker/program/plan.h"
-#include "worker/program/program.h"
 #include "worker/runtime/batch_source.h"
 #include "worker/runtime/trainer.h"
 
@@ -36,14 +36,13 @@ class FormulaSource final : public BatchSource {
 // A CPU device with the spec's threads.
 std::unique_ptr<Device> MakeTestDevice(const JobSpec& spec);
 
-// The programs that a trainer makes of the spec and its policy.
-struct JobPrograms {
-  Plan plan;  // with ranks[0] filled in from the programs
-  Program training;
-  Program evaluation;  // empty unless spec.eval.every is above 0
+// The plan of the spec's policy for one rank, with its bytes, and the programs
+// that a trainer makes of it.
+struct PlannedJob {
+  Plan plan;
+  JobPrograms programs;
 };
-JobPrograms LowerJob(const JobSpec& spec, const Backend& backend,
-                     int64_t validation_sequences = 0);
+PlannedJob PlanTestJob(const JobSpec& spec, const Backend& backend);
 
 // What a job reported.
 struct JobRun {
