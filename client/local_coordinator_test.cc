@@ -62,7 +62,7 @@ class LocalCoordinator : public testing::Test {
 
 TEST_F(LocalCoordinator, StateDirectoryFollowsTheVariables) {
   Environment environment;
-  environment.working_directory = "/work";
+  environment.working_directory = "/home";
   EXPECT_TRUE(absl::IsFailedPrecondition(StateDirectory(environment).status()));
   environment.variables["HOME"] = "/home/ada";
   EXPECT_EQ(StateDirectory(environment).value(), "/home/ada/.local/state/ebb");
@@ -71,7 +71,7 @@ TEST_F(LocalCoordinator, StateDirectoryFollowsTheVariables) {
   environment.variables["XDG_STATE_HOME"] = "/var/ada";
   EXPECT_EQ(StateDirectory(environment).value(), "/var/ada/ebb");
   environment.variables["EBB_STATE"] = "here/";
-  EXPECT_EQ(StateDirectory(environment).value(), "/work/here");
+  EXPECT_EQ(StateDirectory(environment).value(), "/home/here");
 }
 
 TEST_F(LocalCoordinator, LongPathsSayWhatToSet) {
