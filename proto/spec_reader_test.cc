@@ -532,7 +532,7 @@ TEST(SpecReader, GivesAllMistakesInOneAnswer) {
           HasSubstr("spec.yaml:1: data.train: got nothing: is required; set"),
           HasSubstr("spec.yaml:2: model.vocab: got abc: must be a whole"),
           HasSubstr("spec.yaml:2: model.layers: got 0: must be a whole number "
-                    "from 1 to 100000"),
+                    "from 1 to 10000"),
           HasSubstr("spec.yaml:2: model.hidden: got 66: must be a multiple of "
                     "model.heads, which is 4"),
           HasSubstr("spec.yaml:3: batch.global: got 8: must be a multiple of "

@@ -48,6 +48,10 @@ absl::StatusOr<std::vector<std::vector<bool>>> ReadDecisions(const Graph& graph,
 
 }  // namespace
 
+// Layers that a program spells out one by one: what does not repeat. Placing
+// them takes time that grows with the square, and a plan should take seconds.
+constexpr int kMaxSpelledLayers = 256;
+
 absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
                                                        const Plan& plan) {
   auto decisions = ReadDecisions(graph, plan);
@@ -70,6 +74,15 @@ absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
       segments.push_back(std::move(segment));
     }
     start = end;
+  }
+  int spelled = 0;
+  for (const LayerSegment& segment : segments) spelled += segment.period;
+  if (spelled > kMaxSpelledLayers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory: the plan differs from layer to layer in ", spelled,
+        " layers, at most ", kMaxSpelledLayers,
+        " are taken: use smaller groups, or names that take all layers alike "
+        "(L*)"));
   }
   return segments;
 }

@@ -4,7 +4,9 @@
 //
 // A value is computed again at most once a group of layers: it stays until the
 // last instruction of the group that reads it.
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/ops/add.h"
@@ -28,22 +30,37 @@ StorageKey WithContent(StorageKey key, Content content) {
   return key;
 }
 
-// Puts an instruction that frees `storage` behind the last one that uses it.
-void InsertDrop(DraftBlock& block, const Draft& draft, int storage) {
-  for (size_t i = block.instructions.size(); i-- > 0;) {
-    const DraftInstruction& user = block.instructions[i];
-    for (const DraftOperand& operand : user.operands) {
-      if (operand.storage != storage) continue;
-      DraftInstruction drop;
-      drop.kind = InstructionKind::kDrop;
-      drop.name = draft.storages[storage].name;
-      drop.layer_in_group = draft.storages[storage].key.layer_in_group;
-      drop.dropped = storage;
-      block.instructions.insert(block.instructions.begin() + i + 1,
-                                std::move(drop));
-      return;
+// Puts an instruction that frees each of `storages` behind the last one that
+// uses it.
+void InsertDrops(DraftBlock& block, const Draft& draft,
+                 const std::vector<int>& storages) {
+  std::unordered_map<int, size_t> last_use;
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    for (const DraftOperand& operand : block.instructions[i].operands) {
+      last_use[operand.storage] = i;
     }
   }
+  std::vector<std::vector<int>> dropped(block.instructions.size());
+  for (int storage : storages) {
+    const auto used = last_use.find(storage);
+    if (used != last_use.end()) dropped[used->second].push_back(storage);
+  }
+  std::vector<DraftInstruction> instructions;
+  instructions.reserve(block.instructions.size() + storages.size());
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    instructions.push_back(std::move(block.instructions[i]));
+    // The newest value first.
+    for (size_t d = dropped[i].size(); d-- > 0;) {
+      const Storage& storage = draft.storages[dropped[i][d]];
+      DraftInstruction drop;
+      drop.kind = InstructionKind::kDrop;
+      drop.name = storage.name;
+      drop.layer_in_group = storage.key.layer_in_group;
+      drop.dropped = dropped[i][d];
+      instructions.push_back(std::move(drop));
+    }
+  }
+  block.instructions = std::move(instructions);
 }
 
 }  // namespace
@@ -241,18 +258,18 @@ void Drafter::WriteBackward() {
   draft_.microbatch.push_back(std::move(embedding_backward));
 
   // What backward computes again is dropped behind its last use in forward.
+  std::vector<std::vector<int>> dropped(NumSegments());
+  for (size_t s = 0; s < draft_.storages.size(); ++s) {
+    const StorageKey& key = draft_.storages[s].key;
+    if (key.content == Content::kValue && key.segment >= 0 &&
+        key.segment < NumSegments() &&
+        draft_.Find(WithContent(key, Content::kRecomputed)) >= 0) {
+      dropped[key.segment].push_back(static_cast<int>(s));
+    }
+  }
   for (DraftBlock& block : draft_.microbatch) {
     if (block.name != "forward_layer") continue;
-    for (size_t s = 0; s < draft_.storages.size(); ++s) {
-      const StorageKey& key = draft_.storages[s].key;
-      if (key.content != Content::kValue || key.segment != block.segment) {
-        continue;
-      }
-      const StorageKey again = WithContent(key, Content::kRecomputed);
-      if (draft_.Find(again) >= 0) {
-        InsertDrop(block, draft_, static_cast<int>(s));
-      }
-    }
+    InsertDrops(block, draft_, dropped[block.segment]);
   }
 }
 

@@ -48,16 +48,30 @@ std::set<int> AttentionCore(const Graph& graph) {
   return core;
 }
 
-// `text` matches `pattern`, in which * stands for any characters.
+// `text` matches `pattern`, in which * stands for any characters. At most
+// pattern times text: where what follows a star does not match, the star takes
+// one character more, and earlier stars need no second try.
 bool Matches(absl::string_view pattern, absl::string_view text) {
-  const size_t star = pattern.find('*');
-  if (star == absl::string_view::npos) return pattern == text;
-  if (text.substr(0, star) != pattern.substr(0, star)) return false;
-  const absl::string_view rest = pattern.substr(star + 1);
-  for (size_t i = star; i <= text.size(); ++i) {
-    if (Matches(rest, text.substr(i))) return true;
+  size_t p = 0;
+  size_t t = 0;
+  size_t star = absl::string_view::npos;  // the last one passed
+  size_t star_text = 0;                   // where what follows it was tried
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      star_text = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != absl::string_view::npos) {
+      p = star + 1;
+      t = ++star_text;
+    } else {
+      return false;
+    }
   }
-  return false;
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
 }
 
 // Calls `keep(value, layer)` for every activation of the layers and codes the

@@ -310,6 +310,16 @@ TEST(Lower, LeftoverLayersGetASegmentOfTheirOwn) {
   EXPECT_EQ(segments, (std::vector<std::pair<int, int>>{{0, 3}, {3, 2}}));
 }
 
+TEST(Lower, RefusesManyLayersThatDoNotRepeat) {
+  const Graph graph = Build(SmallModel(AttentionKind::kFused, 0, 1000), 2);
+  auto plan = MakePolicyPlan(graph, Named(Policy::kFull, 257));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const absl::Status status =
+      LowerTraining(graph, *plan, OptimizerSpec(), 2, BuiltInCpuBackend())
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+}
+
 TEST(Policy, CustomNameThatMatchesNothingIsAnError) {
   const Graph graph = Build(SmallModel(AttentionKind::kFused, 0, 2), 2);
   MemorySpec memory = Named(Policy::kCustom);
@@ -317,6 +327,34 @@ TEST(Policy, CustomNameThatMatchesNothingIsAnError) {
   auto plan = MakePolicyPlan(graph, memory);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(plan.status().message().find("L*.mlp.axt"), std::string::npos);
+}
+
+// A matcher that tries again at every star would never end.
+TEST(Policy, CustomNameOfManyStarsIsMatchedInTime) {
+  const Graph graph = Build(SmallModel(AttentionKind::kFused, 0, 2), 2);
+  MemorySpec memory = Named(Policy::kCustom);
+  std::string stars;
+  for (int i = 0; i < 60; ++i) stars += "*.*";
+  memory.recompute = {"L1" + stars + "x"};
+  EXPECT_EQ(MakePolicyPlan(graph, memory).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const auto recomputed = [&](const std::string& name) {
+    memory.recompute = {name};
+    auto plan = MakePolicyPlan(graph, memory);
+    std::vector<std::string> values;
+    if (!plan.ok()) return values;
+    for (const Decision& decision : plan->decisions) {
+      if (decision.decision != ActivationDecision::kKeep) {
+        values.push_back(absl::StrCat(decision.value, " ", decision.first_layer,
+                                      "-", decision.last_layer));
+      }
+    }
+    return values;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(recomputed("L*.*p.a*t*.y"), Names{"L*.mlp.act.y 0-1"});
+  EXPECT_EQ(recomputed("*1***mlp.act.y**"), Names{"L*.mlp.act.y 1-1"});
+  EXPECT_EQ(recomputed("L*.mlp.act.*.y"), Names{});
 }
 
 TEST(Policy, SqrtGroupRoundsUp) {
