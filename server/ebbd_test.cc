@@ -116,6 +116,21 @@ TEST_F(EbbdTest, StartsAgainAfterItWasKilled) {
   Serving(*second);
 }
 
+TEST_F(EbbdTest, EndsWhereItsStateDirectoryWasRemoved) {
+  auto first = Start();
+  Serving(*first);
+  std::filesystem::remove_all(state_);
+  auto second = Start();
+  Serving(*second);
+  EXPECT_EQ(first->Wait(20).exit_code, 5);
+  // And took nothing of the other's with it.
+  Serving(*second);
+  grpc::ClientContext context;
+  v1::Server server;
+  EXPECT_TRUE(Stub()->GetServer(&context, {}, &server).ok());
+  EXPECT_EQ(server.pid(), second->pid());
+}
+
 TEST_F(EbbdTest, AStreamThatFollowsDoesNotHoldUpTheStop) {
   auto ebbd = Start();
   Serving(*ebbd);

@@ -52,6 +52,10 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Listen(
            sizeof(address)) != 0) {
     return failed("cannot bind");
   }
+  struct stat bound;
+  if (stat(path.c_str(), &bound) != 0) return failed("cannot look at");
+  local->device_ = bound.st_dev;
+  local->inode_ = bound.st_ino;
   // The directory is 0700; this is the second bolt.
   if (chmod(path.c_str(), 0600) != 0) return failed("cannot protect");
   constexpr int kBacklog = 128;
@@ -65,7 +69,11 @@ LocalSocket::~LocalSocket() {
   if (thread_.joinable()) {
     eventfd_write(stop_, 1);
     thread_.join();
-    unlink(path_.c_str());
+    struct stat found;
+    if (stat(path_.c_str(), &found) == 0 && found.st_dev == device_ &&
+        found.st_ino == inode_) {
+      unlink(path_.c_str());
+    }
   }
   if (listener_ >= 0) close(listener_);
   if (stop_ >= 0) close(stop_);

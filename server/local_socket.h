@@ -33,7 +33,8 @@ class LocalSocket {
   static absl::StatusOr<std::unique_ptr<LocalSocket>> Listen(
       const std::string& path, Allow allow, Accept accept);
 
-  // Stops listening and removes the socket; connections stay.
+  // Stops listening and removes the socket, unless another took its place;
+  // connections stay.
   ~LocalSocket();
   LocalSocket(const LocalSocket&) = delete;
   LocalSocket& operator=(const LocalSocket&) = delete;
@@ -43,6 +44,8 @@ class LocalSocket {
   void Run();
 
   std::string path_;
+  dev_t device_ = 0;  // of the socket's file
+  ino_t inode_ = 0;
   Allow allow_;
   Accept accept_;
   int listener_ = -1;

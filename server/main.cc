@@ -45,6 +45,9 @@ constexpr int kMaxSeries = 50000;
 // What calls have to end by themselves when the coordinator stops.
 constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
 
+// How often the coordinator looks whether its directory is still there.
+constexpr absl::Duration kDirectoryPeriod = absl::Seconds(1);
+
 // [a-z0-9]{8}.
 std::string RandomId() {
   static std::random_device device;
@@ -199,17 +202,27 @@ absl::Status Serve(const std::string& state_flag) {
   EBB_LOG(INFO) << "serving on " << socket_path << ", metrics "
                 << (metrics_address.empty() ? "off" : metrics_address);
 
-  int received = 0;
-  sigwait(&stop_signals, &received);
-  EBB_LOG(INFO) << "signal " << received << ": stopping, jobs run on";
+  const timespec period = absl::ToTimespec(kDirectoryPeriod);
+  int received = -1;
+  while (received < 0 && directory->IsPresent()) {
+    received = sigtimedwait(&stop_signals, nullptr, &period);
+  }
+  const bool lost = received < 0;
+  if (lost) {
+    EBB_LOG(ERROR) << "the state directory was removed: stopping: " << path;
+  } else {
+    EBB_LOG(INFO) << "signal " << received << ": stopping, jobs run on";
+  }
   // From here on a second signal ends the process at once.
   signal(SIGTERM, SIG_DFL);
   signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
-  std::remove(info_path.c_str());
+  if (!lost) std::remove(info_path.c_str());
   socket.reset();
   services->Shutdown(kStopGrace);
-  return absl::OkStatus();
+  return lost ? absl::FailedPreconditionError(
+                    absl::StrCat("the state directory was removed: ", path))
+              : absl::OkStatus();
 }
 
 int Main(int argc, char** argv) {

@@ -105,6 +105,14 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(
   return directory;
 }
 
+bool StateDirectory::IsPresent() const {
+  struct stat held;
+  struct stat found;
+  return fstat(lock_, &held) == 0 &&
+         stat(absl::StrCat(path_, "/lock").c_str(), &found) == 0 &&
+         held.st_dev == found.st_dev && held.st_ino == found.st_ino;
+}
+
 StateDirectory::~StateDirectory() {
   if (lock_ >= 0) close(lock_);
 }

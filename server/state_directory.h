@@ -28,6 +28,10 @@ class StateDirectory {
 
   const std::string& path() const { return path_; }
 
+  // False once the directory was removed or replaced: nobody finds this
+  // coordinator there any more, and another may have started.
+  bool IsPresent() const;
+
  private:
   StateDirectory() = default;
   std::string path_;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,9 +119,11 @@ class Supervisor {
   absl::Status StartRank(Rank* rank);
   absl::Status WriteSupervisorFile();
   void WaitForRanks();
-  // Blocks until one of signals_ comes (its number) or the grace period ends
-  // (0).
+  // Blocks until one of signals_ comes (its number), the grace period ends (0),
+  // or the directory is to be looked at (-1).
   int NextSignal();
+  // The directory is the one that this process has locked.
+  bool IsDirectoryPresent() const;
   // Takes note of every rank that has ended.
   void CollectEnded();
   void FinishRank(Rank* rank, const siginfo_t& info);
@@ -234,19 +237,30 @@ void Supervisor::Terminate() {
 }
 
 int Supervisor::NextSignal() {
+  const absl::Duration look_at = clock_.Monotonic() + options_.directory_period;
   for (;;) {
+    const absl::Duration end =
+        terminating_ ? kill_at_.value_or(absl::InfiniteDuration()) : look_at;
     int number;
-    if (kill_at_.has_value()) {
-      timespec rest = absl::ToTimespec(
-          std::max(absl::ZeroDuration(), *kill_at_ - clock_.Monotonic()));
-      number = sigtimedwait(&signals_, nullptr, &rest);
-    } else {
+    if (end == absl::InfiniteDuration()) {
       number = sigwaitinfo(&signals_, nullptr);
+    } else {
+      timespec rest = absl::ToTimespec(
+          std::max(absl::ZeroDuration(), end - clock_.Monotonic()));
+      number = sigtimedwait(&signals_, nullptr, &rest);
     }
     if (number > 0) return number;
-    if (errno == EAGAIN) return 0;
+    if (errno == EAGAIN) return terminating_ ? 0 : -1;
     // EINTR: stopped and continued, or traced.
   }
+}
+
+bool Supervisor::IsDirectoryPresent() const {
+  struct stat held;
+  struct stat found;
+  return fstat(lock_, &held) == 0 &&
+         stat(Path("supervisor.lock").c_str(), &found) == 0 &&
+         held.st_dev == found.st_dev && held.st_ino == found.st_ino;
 }
 
 void Supervisor::FinishRank(Rank* rank, const siginfo_t& info) {
@@ -307,6 +321,12 @@ void Supervisor::WaitForRanks() {
                          << ": killing them";
         kill_at_.reset();
         Signal(SIGKILL);
+        break;
+      case -1:
+        if (IsDirectoryPresent()) break;
+        EBB_LOG(ERROR) << "the directory was removed: ending the ranks: "
+                       << options_.directory;
+        Terminate();
         break;
       default:  // SIGCHLD
         break;

@@ -17,6 +17,9 @@ struct SupervisorOptions {
   std::vector<std::string> command;
   // From SIGTERM to SIGKILL.
   absl::Duration grace = absl::Seconds(10);
+  // How often it looks whether the directory is still there. Where it was
+  // removed nobody can find or stop the ranks, so they are ended.
+  absl::Duration directory_period = absl::Seconds(5);
 };
 
 // Starts the ranks and returns when all have ended and the files are written.

@@ -235,6 +235,18 @@ TEST_F(Supervisor, DeafRankIsKilledAfterTheGracePeriod) {
   EXPECT_EQ(File("rank-0.exit")["stopped"], true);
 }
 
+TEST_F(Supervisor, EndsTheRanksWhereItsDirectoryWasRemoved) {
+  Start({directory_,
+         1,
+         {"/bin/sh", "-c", "exec sleep 1000"},
+         kPatience,
+         absl::Milliseconds(20)});
+  const pid_t rank = StartedRanks(1)["ranks"][0]["pid"];
+  std::filesystem::remove_all(directory_);
+  Wait();
+  EXPECT_TRUE(Becomes([&] { return Ended(rank); }));
+}
+
 TEST_F(Supervisor, Sigusr1KillsAtOnce) {
   Start(2, "trap '' TERM; echo ready; while :; do sleep 0.01; done");
   EXPECT_TRUE(Becomes([&] {
