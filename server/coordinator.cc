@@ -256,11 +256,13 @@ void Coordinator::Run() {
             return HasAttempt(entry.second->job.state());
           });
       const auto due = [this] {
-        return stopping_ || wake_ || pending_.size() >= kStoreBatch;
+        return stopping_ || wake_ ||
+               (!store_failing_ && pending_.size() >= kStoreBatch);
       };
       parts_.clock->Await(
           &mutex_, absl::Condition(&due),
-          parts_.clock->Monotonic() + (busy ? kStorePeriod : kIdlePeriod));
+          parts_.clock->Monotonic() +
+              (busy && !store_failing_ ? kStorePeriod : kIdlePeriod));
       if (stopping_) return;
       wake_ = false;
     }
@@ -912,6 +914,7 @@ absl::Status Coordinator::StoreReports() {
   for (const auto& [key, row] : rows) change.ranks.push_back(row);
   for (const auto& [id, job] : jobs) change.jobs.push_back(job);
   const absl::Status stored = parts_.store->Apply(change);
+  store_failing_ = !stored.ok();
   if (!stored.ok()) {
     for (const auto& [id, sequence] : last_events) {
       live_.at(id)->last_event = sequence;
@@ -1067,8 +1070,10 @@ bool Coordinator::Supervise(LiveJob& live) {
   if (gone && (!connected || now - *live.end_time >= kDrainGrace)) {
     ReadLeftReports(live);
   }
-  // Judged only with all that is known on disk.
-  if (!StoreReports().ok()) return true;
+  // Judged only with all that is known on disk; but a job that is being
+  // cancelled is ended even if the store takes nothing.
+  const bool stored = StoreReports().ok();
+  if (!stored && live.job.state() != v1::STATE_CANCELLING) return true;
 
   AttemptView view;
   view.state = live.job.state();
@@ -1126,7 +1131,7 @@ bool Coordinator::Supervise(LiveJob& live) {
       StopAttempt(live, StopSignal::kKill);
       return true;
     case Judgement::Kind::kEnd:
-      return EndJob(live, *judgement);
+      return stored ? EndJob(live, *judgement) : true;
   }
   return true;
 }

@@ -195,6 +195,8 @@ class Coordinator {
   std::vector<v1::WorkerMessage> pending_ ABSL_GUARDED_BY(mutex_);
   int64_t num_changes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool wake_ ABSL_GUARDED_BY(mutex_) = false;
+  // The last try to store reports failed: the next one waits.
+  bool store_failing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

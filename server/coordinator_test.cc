@@ -2,6 +2,8 @@
 // test moves.
 #include "server/coordinator.h"
 
+#include <sqlite3.h>
+
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -276,6 +278,35 @@ TEST(Coordinator, CancelNowKills) {
   ASSERT_TRUE(test->CancelJob(CancelRequest(id, true)).ok()) << "hurry up";
   test->Tick();
   EXPECT_THAT(test.launcher.signals, ElementsAre(StopSignal::kKill));
+}
+
+TEST(Coordinator, AStoreThatTakesNoReportsDoesNotKeepAJobAlive) {
+  TestCoordinator test;
+  const std::string id = test.Create();
+  auto connection = BringToRun(test, id);
+  sqlite3* second = nullptr;
+  ASSERT_EQ(sqlite3_open((test.directory + "/ebbd.db").c_str(), &second),
+            SQLITE_OK);
+  const auto run = [&](const char* sql) {
+    EXPECT_EQ(sqlite3_exec(second, sql, nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(second);
+  };
+  run("CREATE TRIGGER full BEFORE INSERT ON steps "
+      "BEGIN SELECT RAISE(ABORT, 'disk is full'); END");
+  ASSERT_TRUE(test->Receive(StepMessage(id, 1, 1, 1), connection.get()).ok());
+  ASSERT_TRUE(test->CancelJob(CancelRequest(id, true)).ok());
+  test->Tick();
+  EXPECT_THAT(test.launcher.signals, ElementsAre(StopSignal::kKill));
+  test->Disconnect(RegisterMessage(id, 1), connection.get());
+  test.launcher.End(id, 1, {-1, 9, true});
+  test->Tick();
+  EXPECT_EQ(test.Get(id).state(), v1::STATE_CANCELLING)
+      << "no end while the report is not on disk";
+  run("DROP TRIGGER full");
+  sqlite3_close(second);
+  test->Tick();
+  EXPECT_EQ(test.Get(id).state(), v1::STATE_CANCELLED);
+  EXPECT_EQ(test->StepsAfter(id, 0, 10)->steps.size(), 1u);
 }
 
 TEST(Coordinator, ADeadRankIsNamedWithItsLastLines) {
