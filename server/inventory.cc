@@ -97,7 +97,7 @@ absl::StatusOr<std::string> Capture(std::vector<std::string> arguments) {
   if (error != 0) {
     close(out[0]);
     close(err[0]);
-    return absl::UnavailableError(
+    return absl::FailedPreconditionError(
         absl::StrCat("cannot start ", arguments[0], ": ", strerror(error)));
   }
   std::string text;
@@ -141,7 +141,7 @@ absl::StatusOr<std::string> Capture(std::vector<std::string> arguments) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     constexpr size_t kTail = 1000;
     if (complaint.size() > kTail) complaint.erase(0, complaint.size() - kTail);
-    return absl::UnavailableError(absl::StrCat(
+    return absl::FailedPreconditionError(absl::StrCat(
         arguments[0], " --describe failed: ",
         WIFEXITED(status) ? absl::StrCat("exit code ", WEXITSTATUS(status))
                           : absl::StrCat("signal ", WTERMSIG(status)),
