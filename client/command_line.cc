@@ -17,6 +17,7 @@
 #include "client/output.h"
 #include "client/version.h"
 #include "proto/name_suggestion.h"
+#include "proto/utf8.h"
 #include "proto/violations.h"
 
 namespace ebb {
@@ -79,9 +80,22 @@ CLI::App* AddCommand(Parser* parser, const char* name, const char* description,
   return app;
 }
 
+// What goes to the coordinator as text must be UTF-8.
+const CLI::Validator& Utf8() {
+  static const CLI::Validator validator(
+      [](const std::string& text) {
+        return FindInvalidUtf8(text) == absl::string_view::npos
+                   ? std::string()
+                   : std::string("must be UTF-8 text");
+      },
+      "");
+  return validator;
+}
+
 void AddJob(CLI::App* command, std::string* job) {
   command->add_option("JOB", *job, "The job's id, as submit prints it")
-      ->required();
+      ->required()
+      ->check(Utf8());
 }
 
 void AddSpec(CLI::App* command, std::string* spec,
@@ -139,7 +153,8 @@ void AddCommands(Parser* parser) {
   command
       ->add_option("--request-id", line.submit.request_id,
                    "Repeating a submit with the same id makes one job")
-      ->type_name("ID");
+      ->type_name("ID")
+      ->check(Utf8());
 
   command = AddCommand(parser, "list", "Lists jobs, newest first",
                        [](const auto& context, auto& line) {
@@ -380,6 +395,9 @@ int RunEbb(const std::vector<std::string>& arguments, Environment& environment,
                                timing};
   const absl::StatusOr<int> exit_code = parser.command(context, parser.line);
   environment.out->flush();
+  if (exit_code.ok() && !environment.out->good()) {
+    return fail(absl::InternalError("cannot write the output"));
+  }
   return exit_code.ok() ? *exit_code : fail(exit_code.status());
 }
 

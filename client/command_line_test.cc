@@ -159,9 +159,21 @@ TEST_F(CommandLine, UsageErrors) {
   EXPECT_EQ(Run({"logs", "a1b2c3d4", "--tail", "-1"}), 2);
   EXPECT_EQ(Run({"plan", "spec.yaml", "--rank", "1"}), 2);
   EXPECT_EQ(Run({"list", "--output", "yaml"}), 2);
+  EXPECT_EQ(Run({"get", "\xff"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("JOB: must be UTF-8 text"));
+  EXPECT_EQ(Run({"submit", "spec.yaml", "--request-id", "\xff"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--request-id: must be UTF-8 text"));
   EXPECT_EQ(out_.str(), "");
   EXPECT_EQ(Run({"list", "--state", "ended"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("queued, starting, running"));
+}
+
+TEST_F(CommandLine, OutputThatCannotBeWrittenIsAnError) {
+  out_.setstate(std::ios::badbit);  // as with a full disk
+  EXPECT_EQ(Run({"version"}), 1);
+  EXPECT_EQ(err_.str(), "ebb: cannot write the output\n");
+  out_.clear();
+  EXPECT_EQ(Run({"version"}), 0);
 }
 
 TEST_F(CommandLine, WhatIsNotBuiltSaysSo) {

@@ -60,7 +60,10 @@ std::string FormatPercent(double ratio) {
   return absl::StrFormat("%.1f %%", ratio * 100);
 }
 
-std::string FormatLoss(double loss) { return absl::StrFormat("%.4f", loss); }
+std::string FormatLoss(double loss) {
+  if (std::isnan(loss)) return "nan";  // the format shows its sign
+  return absl::StrFormat("%.4f", loss);
+}
 
 std::string DurationText(absl::Duration duration) {
   const double seconds = std::max(0.0, absl::ToDoubleSeconds(duration));

@@ -1,6 +1,7 @@
 // Numbers and times.
 #include "client/format.h"
 
+#include <cmath>
 #include <limits>
 
 #include "gtest/gtest.h"
@@ -29,7 +30,9 @@ TEST(Format, FlopsAndCountsUsePowersOfThousand) {
   EXPECT_EQ(FormatCount(45123), "45.1k");
   EXPECT_EQ(FormatPercent(0.241), "24.1 %");
   EXPECT_EQ(FormatLoss(1.84321), "1.8432");
-  EXPECT_EQ(FormatLoss(std::numeric_limits<double>::quiet_NaN()), "nan");
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(FormatLoss(kNan), "nan");
+  EXPECT_EQ(FormatLoss(std::copysign(kNan, -1)), "nan");
 }
 
 TEST(Format, DurationsChooseTheirUnit) {

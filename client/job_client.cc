@@ -22,6 +22,8 @@ namespace {
 // coordinator that hangs. Servers permit pings from 20 seconds on.
 constexpr int kKeepaliveMs = 60'000;
 
+constexpr int kConnectMs = 20'000;
+
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const CallTiming& timing) {
   grpc::ChannelArguments arguments;
@@ -34,9 +36,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetInt(
       GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
       static_cast<int>(absl::ToInt64Milliseconds(timing.first_backoff)));
-  arguments.SetInt(
-      GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(timing.first_backoff)));
+  // This is also how long connecting may take: a coordinator on a busy machine
+  // is slow to greet, one that is gone refuses at once.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(
       GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
       static_cast<int>(absl::ToInt64Milliseconds(timing.largest_backoff)));
