@@ -396,13 +396,17 @@ TEST(Validator, TextNeedsItsVocabulary) {
 }
 
 TEST(Validator, RefusesProductsBeyondCounters) {
-  ExpectMistake("model.layers", "more than 64-bit byte counts hold",
-                [](v1::JobSpec* spec) {
-                  v1::ModelSpec* model = spec->mutable_model();
-                  model->set_layers(100000);
-                  model->set_hidden(1048576);
-                  model->set_ffn(4194304);
-                });
+  // The largest dense model that the bounds of its fields allow still counts
+  // in 64 bits.
+  EXPECT_TRUE(Validate([](v1::JobSpec* spec) {
+                v1::ModelSpec* model = spec->mutable_model();
+                model->set_layers(10000);
+                model->set_hidden(1048576);
+                model->set_ffn(4194304);
+              }).ok());
+  ExpectMistake("model.layers", "from 1 to 10000", [](v1::JobSpec* spec) {
+    spec->mutable_model()->set_layers(100000);
+  });
   ExpectMistake("batch.micro", "64-bit counts", [](v1::JobSpec* spec) {
     spec->mutable_model()->set_seq_len(16777216);
     spec->mutable_batch()->set_global(16777216);

@@ -222,15 +222,15 @@ TEST_F(ProcessLauncherTest, TheInventoryAsksOnceForEachSetting) {
   EXPECT_GT(inventory.memory_bytes(), 0);
 }
 
-TEST_F(ProcessLauncherTest, AWorkerThatCannotDescribeItselfIsUnavailable) {
+TEST_F(ProcessLauncherTest, AWorkerThatCannotDescribeItselfIsAWrongState) {
   const std::string path = directory_ + "/ebb-worker";
   std::ofstream(path) << "#!/bin/sh\necho 'bad CPU' >&2\nexit 1\n";
   chmod(path.c_str(), 0700);
   const auto backend = LocalInventory(path).Describe("cpu", 1);
-  EXPECT_EQ(backend.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(backend.status().message()), HasSubstr("bad CPU"));
   EXPECT_EQ(LocalInventory(path + "x").Describe("cpu", 1).status().code(),
-            absl::StatusCode::kUnavailable);
+            absl::StatusCode::kFailedPrecondition);
   for (const char* text : {"", "{}", "{\"backend\": 1}", "[1]",
                            "{\"backend\": {\"kind\": \"cpu\"}}"}) {
     EXPECT_FALSE(ParseDescription(text).ok()) << text;
