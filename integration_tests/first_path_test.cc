@@ -293,6 +293,26 @@ TEST(FirstPath, CheckpointsAreKeptAndStartAnotherJob) {
   EXPECT_EQ(second["weights_hash"], ended["weights_hash"]);
 }
 
+TEST(FirstPath, WeightsOfAnotherModelAreRefusedAtSubmit) {
+  Service service;
+  const std::string spec = BaseSpec(service);
+  const std::string job =
+      service.Submit(spec, {"steps=1", "checkpoint.every=1"});
+  const nlohmann::json ended = service.WaitForEnd(job);
+  ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);
+  const std::string from = absl::StrCat(
+      "checkpoint.init_from=", ended["directory"].get<std::string>(),
+      "/checkpoints/step-1");
+  const CommandResult result =
+      service.Ebb({"submit", service.Write("other.yaml", spec), "--set", from,
+                   "--set", "model.layers=5", "--set", "model.ffn=128"});
+  EXPECT_EQ(result.exit_code, 2);
+  for (const char* text :
+       {"checkpoint.init_from", "L4.qkv.weight", "L0.mlp.fc.weight"}) {
+    EXPECT_THAT(result.err, HasSubstr(text));
+  }
+}
+
 TEST(FirstPath, EvaluatesDuringTraining) {
   Service service;
   const std::string spec = BaseSpec(service);

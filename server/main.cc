@@ -22,10 +22,10 @@
 #include "kernels/status.h"
 #include "monitoring/clock.h"
 #include "monitoring/log.h"
-#include "proto/violations.h"
 #include "server/coordinator.h"
 #include "server/exporter.h"
 #include "server/inventory.h"
+#include "server/job_files.h"
 #include "server/local_socket.h"
 #include "server/metric_table.h"
 #include "server/metrics_endpoint.h"
@@ -34,8 +34,6 @@
 #include "server/services.h"
 #include "server/state_directory.h"
 #include "server/store.h"
-#include "worker/checkpoint/native.h"
-#include "worker/data/token_source.h"
 
 namespace ebb {
 namespace {
@@ -58,29 +56,23 @@ std::string RandomId() {
   return id;
 }
 
-// Every file that a job names, as its worker will find it.
-absl::Status CheckFiles(const JobSpec& spec) {
-  std::vector<v1::Violation> violations;
-  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-  for (const DataProblem& problem : CheckDataFiles(spec, 1).problems) {
-    v1::Violation& violation = violations.emplace_back();
-    violation.set_field(problem.field);
-    violation.set_value(problem.value);
-    violation.set_rule(std::string(problem.status.message()));
-    if (violations.size() == 1) code = problem.status.code();
+// Directories of jobs without a job table: somebody took the table away. The
+// coordinator starts with an empty one; what the jobs wrote stays where it is.
+void WarnOfLostJobs(const std::string& path, const std::string& database) {
+  std::error_code ignored;
+  const uintmax_t size = std::filesystem::file_size(database, ignored);
+  const bool has_table = !ignored && size > 0;
+  const std::string jobs = absl::StrCat(path, "/jobs");
+  if (has_table || !std::filesystem::exists(jobs, ignored)) return;
+  int64_t count = 0;
+  for (auto it = std::filesystem::directory_iterator(jobs, ignored);
+       it != std::filesystem::directory_iterator(); it.increment(ignored)) {
+    ++count;
   }
-  if (!spec.checkpoint.init_from.empty()) {
-    const auto checkpoint = CheckpointReader::Open(spec.checkpoint.init_from);
-    if (!checkpoint.ok()) {
-      v1::Violation& violation = violations.emplace_back();
-      violation.set_field("checkpoint.init_from");
-      violation.set_value(spec.checkpoint.init_from);
-      violation.set_rule(std::string(checkpoint.status().message()));
-    }
-  }
-  if (violations.empty()) return absl::OkStatus();
-  if (violations.size() > 1) code = absl::StatusCode::kInvalidArgument;
-  return ViolationsStatus(code, violations);
+  if (count == 0) return;
+  EBB_LOG(ERROR) << "the job table " << database << " is missing or empty, but "
+                 << jobs << " has " << count
+                 << " jobs: they are not listed; their files stay";
 }
 
 // PATH appears complete or not at all.
@@ -131,8 +123,9 @@ absl::Status Serve(const std::string& state_flag) {
   sigaddset(&stop_signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
 
-  EBB_ASSIGN_OR_RETURN(const auto store,
-                       Store::Open(absl::StrCat(path, "/ebbd.db")));
+  const std::string database = absl::StrCat(path, "/ebbd.db");
+  WarnOfLostJobs(path, database);
+  EBB_ASSIGN_OR_RETURN(const auto store, Store::Open(database));
   if (!store->recovery_note().empty()) {
     EBB_LOG(ERROR) << store->recovery_note();
   }
@@ -170,7 +163,7 @@ absl::Status Serve(const std::string& state_flag) {
   parts.clock = &Clock::Real();
   parts.plan_job = PlanJob;
   parts.dump_job = DumpJob;
-  parts.check_files = CheckFiles;
+  parts.check_files = CheckJobFiles;
   parts.make_id = RandomId;
   CoordinatorOptions options;
   options.state_directory = path;
