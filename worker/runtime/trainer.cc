@@ -1,6 +1,8 @@
 // The loop: orders, step, evaluation, checkpoint, until the last step.
 #include "worker/runtime/trainer.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -309,6 +311,9 @@ void Trainer::State::Save(TrainerObserver& observer) {
   } else {
     result.status = bytes.status();
   }
+  // What the manifests took goes back to the system, so that a save leaves the
+  // process as large as it was.
+  malloc_trim(0);
   result.duration_seconds = SecondsSince(start);
   checkpoint_seconds += result.duration_seconds;
   observer.OnCheckpoint(result);

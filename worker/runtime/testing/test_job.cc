@@ -131,6 +131,9 @@ TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
 JobRun RunJob(const JobSpec& spec, const TestJobOptions& options) {
   RecordingObserver observer;
   observer.orders = options.orders;
+  // Room for the reports, touched now: what the test keeps is not growth.
+  observer.run.steps.resize(spec.steps);
+  observer.run.steps.clear();
   auto trainer = Trainer::Create(MakeSetup(spec, options));
   if (!trainer.ok()) {
     observer.run.finish.status = trainer.status();
