@@ -255,7 +255,7 @@ void Coordinator::Run() {
           std::any_of(live_.begin(), live_.end(), [](const auto& entry) {
             return HasAttempt(entry.second->job.state());
           });
-      const auto due = [this] {
+      const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || wake_ ||
                (!store_failing_ && pending_.size() >= kStoreBatch);
       };
@@ -276,7 +276,9 @@ void Coordinator::Changed() { ++num_changes_; }
 
 int64_t Coordinator::WaitForChange(int64_t seen, absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  const auto newer = [this, seen] { return stopping_ || num_changes_ > seen; };
+  const auto newer = [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || num_changes_ > seen;
+  };
   mutex_.AwaitWithTimeout(absl::Condition(&newer), timeout);
   return num_changes_;
 }

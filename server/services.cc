@@ -309,7 +309,9 @@ class StreamConnection final : public WorkerConnection {
       closing_ = true;
       // What is queued may still go out, but a peer that does not read must
       // not hold the thread for ever.
-      const auto done = [this] { return done_; };
+      const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return done_;
+      };
       if (!mutex_.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(1)) &&
           thread_.joinable()) {
         context_->TryCancel();
@@ -326,7 +328,9 @@ class StreamConnection final : public WorkerConnection {
       v1::CoordinatorMessage message;
       {
         absl::MutexLock lock(&mutex_);
-        const auto ready = [this] { return closing_ || !queue_.empty(); };
+        const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return closing_ || !queue_.empty();
+        };
         mutex_.Await(absl::Condition(&ready));
         if (queue_.empty()) {
           // Ends the handler's Read.

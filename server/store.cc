@@ -203,6 +203,9 @@ struct Store::Connection {
     return code == SQLITE_OK ? absl::OkStatus() : SqliteStatus(code, db, sql);
   }
 
+  // The statements of one change, inside its transaction.
+  absl::Status Write(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
   // `sql` is a literal: its address is its identity.
   absl::StatusOr<sqlite3_stmt*> Prepare(const char* sql)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -414,14 +417,10 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path) {
   return store;
 }
 
-namespace {
-
-// The statements of one change, inside its transaction.
-template <typename Prepare>
-absl::Status WriteChange(const Change& change, Prepare prepare) {
+absl::Status Store::Connection::Write(const Change& change) {
   for (const v1::Job& job : change.new_jobs) {
     EBB_ASSIGN_OR_RETURN(sqlite3_stmt * prepared,
-                         prepare("INSERT INTO jobs(id, state, job, spec, plan) "
+                         Prepare("INSERT INTO jobs(id, state, job, spec, plan) "
                                  "VALUES(?, ?, ?, ?, ?)"));
     EBB_RETURN_IF_ERROR(Statement(prepared)
                             .Text(job.id())
@@ -434,7 +433,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
   for (const v1::Job& job : change.jobs) {
     EBB_ASSIGN_OR_RETURN(
         sqlite3_stmt * prepared,
-        prepare("UPDATE jobs SET state = ?, job = ? WHERE id = ?"));
+        Prepare("UPDATE jobs SET state = ?, job = ? WHERE id = ?"));
     EBB_RETURN_IF_ERROR(Statement(prepared)
                             .Int(job.state())
                             .Blob(SerializeJob(job))
@@ -444,7 +443,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
   for (const RequestRow& row : change.requests) {
     EBB_ASSIGN_OR_RETURN(
         sqlite3_stmt * prepared,
-        prepare("INSERT INTO request_ids(request_id, job_id, spec) "
+        Prepare("INSERT INTO request_ids(request_id, job_id, spec) "
                 "VALUES(?, ?, ?)"));
     EBB_RETURN_IF_ERROR(Statement(prepared)
                             .Text(row.request_id)
@@ -455,7 +454,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
   for (const AttemptRow& row : change.attempts) {
     EBB_ASSIGN_OR_RETURN(
         sqlite3_stmt * prepared,
-        prepare("INSERT OR REPLACE INTO attempts(job_id, attempt, "
+        Prepare("INSERT OR REPLACE INTO attempts(job_id, attempt, "
                 "launch_micros, ended) VALUES(?, ?, ?, ?)"));
     EBB_RETURN_IF_ERROR(Statement(prepared)
                             .Text(row.job_id)
@@ -467,7 +466,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
   for (const RankRow& row : change.ranks) {
     EBB_ASSIGN_OR_RETURN(
         sqlite3_stmt * prepared,
-        prepare("INSERT OR REPLACE INTO ranks(job_id, attempt, rank, sequence, "
+        Prepare("INSERT OR REPLACE INTO ranks(job_id, attempt, rank, sequence, "
                 "started, stepped, finished) VALUES(?, ?, ?, ?, ?, ?, ?)"));
     Statement statement(prepared);
     statement.Text(row.job_id)
@@ -487,7 +486,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
     // The newest attempt that ran a step has the word.
     EBB_ASSIGN_OR_RETURN(
         sqlite3_stmt * prepared,
-        prepare("INSERT INTO steps(job_id, step, rank, attempt, report) "
+        Prepare("INSERT INTO steps(job_id, step, rank, attempt, report) "
                 "VALUES(?, ?, ?, ?, ?) ON CONFLICT(job_id, step, rank) DO "
                 "UPDATE SET attempt = excluded.attempt, report = "
                 "excluded.report WHERE excluded.attempt >= attempt"));
@@ -501,7 +500,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
   }
   for (const EvalRow& row : change.evals) {
     EBB_ASSIGN_OR_RETURN(sqlite3_stmt * prepared,
-                         prepare("INSERT OR REPLACE INTO evals(job_id, step, "
+                         Prepare("INSERT OR REPLACE INTO evals(job_id, step, "
                                  "report) VALUES(?, ?, ?)"));
     EBB_RETURN_IF_ERROR(Statement(prepared)
                             .Text(row.job_id)
@@ -512,7 +511,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
   for (const CheckpointRow& row : change.checkpoints) {
     EBB_ASSIGN_OR_RETURN(
         sqlite3_stmt * prepared,
-        prepare("INSERT OR REPLACE INTO checkpoints(job_id, step, report) "
+        Prepare("INSERT OR REPLACE INTO checkpoints(job_id, step, report) "
                 "VALUES(?, ?, ?)"));
     EBB_RETURN_IF_ERROR(Statement(prepared)
                             .Text(row.job_id)
@@ -527,7 +526,7 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
       event.mutable_job()->clear_plan();
     }
     EBB_ASSIGN_OR_RETURN(sqlite3_stmt * prepared,
-                         prepare("INSERT INTO events(job_id, sequence, event) "
+                         Prepare("INSERT INTO events(job_id, sequence, event) "
                                  "VALUES(?, ?, ?)"));
     EBB_RETURN_IF_ERROR(Statement(prepared)
                             .Text(row.job_id)
@@ -537,6 +536,8 @@ absl::Status WriteChange(const Change& change, Prepare prepare) {
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 absl::StatusOr<NumberedJob> ReadJob(const Statement& row) {
   NumberedJob job;
@@ -554,8 +555,7 @@ absl::Status Store::Apply(const Change& change) {
   const Timed timed(observer_, "apply");
   absl::MutexLock lock(&writer_->mutex);
   EBB_RETURN_IF_ERROR(writer_->Execute("BEGIN IMMEDIATE"));
-  absl::Status status = WriteChange(
-      change, [this](const char* sql) { return writer_->Prepare(sql); });
+  absl::Status status = writer_->Write(change);
   if (status.ok()) status = writer_->Execute("COMMIT");
   if (!status.ok()) {
     // A failed COMMIT may have rolled back by itself: then this says so and
