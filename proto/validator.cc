@@ -660,9 +660,6 @@ class Checker {
                   absl::StrCat("use ", model.heads(), " as in model.heads"));
     }
     CheckBuiltNumber("model.experts", model.experts(), 0, "mixture of experts");
-    CheckBuiltChoice(
-        "data.format", full_.data().format(), *v1::DataFormat_descriptor(),
-        {v1::DATA_FORMAT_AUTO, v1::DATA_FORMAT_TEXT, v1::DATA_FORMAT_LLMC});
 
     const v1::ParallelSpec& parallel = full_.parallel();
     CheckBuiltNumber("parallel.data", parallel.data(), 1, "data parallelism");

@@ -446,10 +446,6 @@ TEST(Validator, RefusesByNameWhatIsNotBuilt) {
        [](auto* s) { s->mutable_model()->set_positions(v1::POSITIONS_ROPE); }},
       {"model.kv_heads", [](auto* s) { s->mutable_model()->set_kv_heads(2); }},
       {"model.experts", [](auto* s) { s->mutable_model()->set_experts(4); }},
-      {"data.format",
-       [](auto* s) {
-         s->mutable_data()->set_format(v1::DATA_FORMAT_MEGATRON);
-       }},
       {"parallel.data", [](auto* s) { s->mutable_parallel()->set_data(2); }},
       {"parallel.tensor",
        [](auto* s) { s->mutable_parallel()->set_tensor(2); }},

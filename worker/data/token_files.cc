@@ -1,21 +1,21 @@
 // Opening, checking and reading token files.
 #include "worker/data/token_files.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/status.h"
 #include "worker/data/glob.h"
+#include "worker/data/megatron_index.h"
 
 namespace ebb {
 namespace {
@@ -33,18 +33,28 @@ constexpr const char* kMagics = "20240520 (GPT-2) or 20240801 (Llama 3)";
 // once (published GPT-2 files start with id 50256), and a submit stays short.
 constexpr int64_t kTokensChecked = 1 << 20;
 
-// What a magic stands for; zeros for a magic that is not known.
+const char* FormatName(DataFormat format) {
+  constexpr const char* kNames[] = {"auto", "text", "llmc", "megatron"};
+  return kNames[static_cast<int>(format)];
+}
+
+const char* TokenTypeName(TokenType type) {
+  constexpr const char* kNames[] = {"uint8", "uint16", "uint32", "int32"};
+  return kNames[static_cast<int>(type)];
+}
+
+// What a magic stands for; version 0 for a magic that is not known.
 struct Layout {
   int32_t version = 0;
-  int token_bytes = 0;
+  TokenType type = TokenType::kUint8;
 
-  bool known() const { return token_bytes != 0; }
+  bool known() const { return version != 0; }
 };
 
 Layout LayoutOf(int32_t magic) {
-  if (magic == kGpt2Magic) return Layout{1, 2};
-  if (magic == kLlama3Magic) return Layout{7, 4};
-  return Layout();
+  if (magic == kGpt2Magic) return {1, TokenType::kUint16};
+  if (magic == kLlama3Magic) return {7, TokenType::kUint32};
+  return {};
 }
 
 int32_t SwapBytes(int32_t word) {
@@ -61,58 +71,32 @@ bool IsDate(int32_t word) {
          day >= 1 && day <= 31;
 }
 
-const char* KindOf(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
+int64_t TokenAt(const uint8_t* data, TokenType type, int64_t index) {
+  switch (type) {
+    case TokenType::kUint8:
+      return data[index];
+    case TokenType::kUint16: {
+      uint16_t id;
+      std::memcpy(&id, data + 2 * index, sizeof(id));
+      return id;
+    }
+    case TokenType::kUint32: {
+      uint32_t id;
+      std::memcpy(&id, data + 4 * index, sizeof(id));
+      return id;
+    }
+    case TokenType::kInt32: {
+      int32_t id;
+      std::memcpy(&id, data + 4 * index, sizeof(id));
+      return id;
+    }
+  }
+  return -1;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  ~Descriptor() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-// Reads `bytes` bytes at an offset. A mapped file that shrinks ends the process
-// at the next access, a read merely fails: the coordinator opens files too.
-absl::Status ReadAt(int descriptor, int64_t offset, void* out, int64_t bytes) {
-  char* to = static_cast<char*>(out);
-  for (int64_t done = 0; done < bytes;) {
-    const ssize_t count =
-        pread(descriptor, to + done, bytes - done, offset + done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cannot read: ", std::strerror(errno)));
-    }
-    if (count == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cut short while it was read, at byte ", offset + done));
-    }
-    done += count;
-  }
-  return absl::OkStatus();
-}
-
-int64_t TokenAt(const uint8_t* data, int token_bytes, int64_t index) {
-  if (token_bytes == 1) return data[index];
-  if (token_bytes == 2) {
-    uint16_t id;
-    std::memcpy(&id, data + 2 * index, sizeof(id));
-    return id;
-  }
-  uint32_t id;
-  std::memcpy(&id, data + 4 * index, sizeof(id));
-  return id;
+int TokenBytes(TokenType type) {
+  constexpr int kBytes[] = {1, 2, 4, 4};
+  return kBytes[static_cast<int>(type)];
 }
 
 std::string OutsideVocab(int64_t id, int64_t vocab, int64_t offset) {
@@ -129,17 +113,55 @@ absl::Status UnknownMagic(int32_t magic, bool automatic) {
   }
   if (automatic) {
     absl::StrAppend(&message,
-                    "; to train on its bytes as they are, set data.format to "
-                    "text");
+                    "; a Megatron file needs its .idx beside it; to train on "
+                    "its bytes as they are, set data.format to text");
   }
   return absl::InvalidArgumentError(message);
 }
 
+// The first word of a file, 0 for a shorter one; nothing is said of what cannot
+// be read.
+int32_t FirstWord(const std::string& path) {
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path);
+  int32_t word = 0;
+  if (!file.ok() || file->bytes() < 4 || !file->ReadAt(0, &word, 4).ok()) {
+    return 0;
+  }
+  return word;
+}
+
+bool StartsAsMegatronIndex(const std::string& path) {
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path);
+  char start[kMegatronMagicBytes];
+  return file.ok() && file->bytes() >= kMegatronMagicBytes &&
+         file->ReadAt(0, start, kMegatronMagicBytes).ok() &&
+         IsMegatronIndex({start, kMegatronMagicBytes});
+}
+
+bool Exists(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0;
+}
+
+// Whether the path is one of a Megatron pair. An index beside a .bin speaks for
+// it, whatever is wrong with the index, unless the .bin is an llm.c file.
+bool IsMegatron(const std::string& path, DataFormat format) {
+  if (format != DataFormat::kAuto) return format == DataFormat::kMegatron;
+  if (absl::EndsWith(path, ".idx")) return StartsAsMegatronIndex(path);
+  return absl::EndsWith(path, ".bin") &&
+         Exists(absl::StrCat(MegatronPrefix(path), ".idx")) &&
+         !LayoutOf(FirstWord(path)).known();
+}
+
 }  // namespace
 
+int64_t TokenFiles::Shard::offset(int64_t token) const {
+  return header_bytes + token * TokenBytes(type);
+}
+
 int64_t TokenFiles::Shard::token(int64_t index) const {
-  if (token_bytes == 1 && index == bytes) return kEndOfText;
-  return TokenAt(data + header_bytes, token_bytes, index);
+  if (type == TokenType::kUint8 && index == bytes) return kEndOfText;
+  return TokenAt(data + header_bytes, type, index);
 }
 
 TokenFiles::~TokenFiles() {
@@ -152,11 +174,11 @@ absl::StatusOr<std::unique_ptr<TokenFiles>> TokenFiles::Open(
     absl::string_view field, absl::string_view pattern, DataFormat format,
     int64_t vocab, int64_t seq_len) {
   EBB_CHECK(vocab > 0 && seq_len > 0);
-  if (format == DataFormat::kMegatron) {
-    return absl::UnimplementedError(
-        absl::StrCat("data.format megatron is not built: ", field));
-  }
   absl::StatusOr<std::vector<std::string>> paths = ExpandGlob(pattern);
+  if (paths.ok() && paths->empty() &&
+      (format == DataFormat::kMegatron || format == DataFormat::kAuto)) {
+    paths = ExpandGlob(absl::StrCat(pattern, ".idx"));
+  }
   if (!paths.ok()) return Annotate(paths.status(), field);
   if (paths->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -165,49 +187,29 @@ absl::StatusOr<std::unique_ptr<TokenFiles>> TokenFiles::Open(
   std::unique_ptr<TokenFiles> files(new TokenFiles);
   files->vocab_ = vocab;
   files->seq_len_ = seq_len;
+  std::set<std::string> pairs;  // a pattern may name both files of one
   for (const std::string& path : *paths) {
-    EBB_RETURN_IF_ERROR(
-        Annotate(Annotate(files->AddShard(path, format), path), field));
+    absl::Status status;
+    if (!IsMegatron(path, format)) {
+      status = files->AddShard(path, format);
+    } else if (pairs.insert(MegatronPrefix(path)).second) {
+      status = files->AddMegatron(MegatronPrefix(path));
+    }
+    EBB_RETURN_IF_ERROR(Annotate(Annotate(status, path), field));
   }
   return files;
 }
 
 absl::Status TokenFiles::AddShard(const std::string& path, DataFormat format) {
-  // Opening a FIFO waits for its writer and opening a device may act on it, so
-  // look first; O_NONBLOCK for what takes its place in between.
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot open: ", std::strerror(errno)));
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a regular file, found ", KindOf(info.st_mode)));
-  }
-  const Descriptor file(
-      open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-  if (file.get() < 0 || fstat(file.get(), &info) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot open: ", std::strerror(errno)));
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a regular file, found ", KindOf(info.st_mode)));
-  }
-  Shard shard;
-  shard.path = path;
-  shard.bytes = info.st_size;
-  shard.device = info.st_dev;
-  shard.inode = info.st_ino;
-  if (shard.bytes == 0) {
+  EBB_ASSIGN_OR_RETURN(const RegularFile file, RegularFile::Open(path));
+  if (file.bytes() == 0) {
     return absl::InvalidArgumentError(
         "empty file: expected tokens, found 0 bytes");
   }
-
   int32_t header[kHeaderWords] = {};
   EBB_RETURN_IF_ERROR(
-      ReadAt(file.get(), 0, header, std::min(shard.bytes, kHeaderBytes)));
-  const bool has_word = shard.bytes >= 4;
+      file.ReadAt(0, header, std::min(file.bytes(), kHeaderBytes)));
+  const bool has_word = file.bytes() >= 4;
   const Layout layout = has_word ? LayoutOf(header[0]) : Layout();
   if (format == DataFormat::kAuto) {
     const bool suspect =
@@ -219,59 +221,85 @@ absl::Status TokenFiles::AddShard(const std::string& path, DataFormat format) {
     return UnknownMagic(header[0], false);
   }
 
+  Shard shard;
+  shard.path = path;
   if (format == DataFormat::kText) {
-    shard.token_bytes = 1;
-    shard.tokens = shard.bytes + 1;
+    shard.tokens = file.bytes() + 1;
     if (vocab_ < kTextVocab) {
       return absl::InvalidArgumentError(
           absl::StrCat("text needs a vocabulary of ", kTextVocab,
                        ": model.vocab is ", vocab_));
     }
-  } else {
-    shard.header_bytes = kHeaderBytes;
-    shard.token_bytes = layout.token_bytes;
-    if (shard.bytes < kHeaderBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("header cut short: expected ", kHeaderBytes,
-                       " bytes, found ", shard.bytes));
-    }
-    if (header[1] != layout.version) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("wrong version for magic ", header[0], ": expected ",
-                       layout.version, ", found ", header[1]));
-    }
-    if (header[2] < 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "wrong token count in the header: expected at least 1, found ",
-          header[2]));
-    }
-    shard.tokens = header[2];
-    const int64_t expected = shard.offset(shard.tokens);
-    if (shard.bytes != expected) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("wrong size: ", shard.tokens, " tokens of ",
-                       shard.token_bytes, " bytes after the header make ",
-                       expected, " bytes, found ", shard.bytes));
-    }
+    return Append(std::move(shard), format, file);
   }
-  if (!shards_.empty() && shards_[0].token_bytes != shard.token_bytes) {
+  shard.header_bytes = kHeaderBytes;
+  shard.type = layout.type;
+  if (file.bytes() < kHeaderBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("files of different formats: expected tokens of ",
-                     shards_[0].token_bytes, " bytes as in ", shards_[0].path,
-                     ", found ", shard.token_bytes));
+        absl::StrCat("header cut short: expected ", kHeaderBytes,
+                     " bytes, found ", file.bytes()));
   }
-  if (format == DataFormat::kLlmc) {
+  if (header[1] != layout.version) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wrong version for magic ", header[0], ": expected ",
+                     layout.version, ", found ", header[1]));
+  }
+  if (header[2] < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wrong token count in the header: expected at least 1, found ",
+        header[2]));
+  }
+  shard.tokens = header[2];
+  const int64_t expected = shard.offset(shard.tokens);
+  if (file.bytes() != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wrong size: ", shard.tokens, " tokens of ",
+                     TokenBytes(shard.type), " bytes after the header make ",
+                     expected, " bytes, found ", file.bytes()));
+  }
+  return Append(std::move(shard), format, file);
+}
+
+absl::Status TokenFiles::AddMegatron(const std::string& prefix) {
+  const std::string index_path = absl::StrCat(prefix, ".idx");
+  const absl::StatusOr<MegatronIndex> index = ReadMegatronIndex(index_path);
+  if (!index.ok()) return Annotate(index.status(), index_path);
+  Shard shard;
+  shard.path = absl::StrCat(prefix, ".bin");
+  shard.type = index->token_bytes == 2 ? TokenType::kUint16 : TokenType::kInt32;
+  shard.tokens = index->tokens;
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(shard.path);
+  if (!file.ok()) return Annotate(file.status(), shard.path);
+  if (file->bytes() != index->bytes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wrong size: expected ", index->bytes(), " bytes for the ",
+                     index->tokens, " tokens of its index, found ",
+                     file->bytes(), ": ", shard.path));
+  }
+  return Append(std::move(shard), DataFormat::kMegatron, *file);
+}
+
+absl::Status TokenFiles::Append(Shard shard, DataFormat format,
+                                const RegularFile& file) {
+  if (!shards_.empty() &&
+      (format_ != format || shards_[0].type != shard.type)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "files of different formats: expected ", FormatName(format_), " (",
+        TokenTypeName(shards_[0].type), ") as in ", shards_[0].path, ", found ",
+        FormatName(format), " (", TokenTypeName(shard.type), ")"));
+  }
+  if (format != DataFormat::kText) {
     std::vector<uint8_t> buffer(1 << 16);
-    const int64_t per_buffer =
-        static_cast<int64_t>(buffer.size()) / shard.token_bytes;
+    const int token_bytes = TokenBytes(shard.type);
+    const int64_t per_buffer = std::ssize(buffer) / token_bytes;
     const int64_t end = std::min(shard.tokens, kTokensChecked);
     for (int64_t first = 0; first < end; first += per_buffer) {
       const int64_t count = std::min(per_buffer, end - first);
-      EBB_RETURN_IF_ERROR(ReadAt(file.get(), shard.offset(first), buffer.data(),
-                                 count * shard.token_bytes));
+      EBB_RETURN_IF_ERROR(
+          file.ReadAt(shard.offset(first), buffer.data(), count * token_bytes));
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t id = TokenAt(buffer.data(), shard.token_bytes, i);
-        if (id >= vocab_) {
+        const int64_t id = TokenAt(buffer.data(), shard.type, i);
+        if (id < 0 || id >= vocab_) {
           return absl::InvalidArgumentError(
               OutsideVocab(id, vocab_, shard.offset(first + i)));
         }
@@ -279,7 +307,11 @@ absl::Status TokenFiles::AddShard(const std::string& path, DataFormat format) {
     }
   }
 
-  void* data = mmap(nullptr, shard.bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+  shard.bytes = file.bytes();
+  shard.device = file.device();
+  shard.inode = file.inode();
+  void* data =
+      mmap(nullptr, shard.bytes, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "cannot map ", shard.bytes, " bytes: ", std::strerror(errno)));
@@ -326,7 +358,7 @@ absl::Status TokenFiles::Read(int64_t sequence, std::span<int32_t> tokens,
   int64_t id = 0;
   for (int64_t i = 0; i <= seq_len_; ++i) {
     id = shard->token(first + i);
-    if (id >= vocab_) {
+    if (id < 0 || id >= vocab_) {
       return absl::DataLossError(
           absl::StrCat(OutsideVocab(id, vocab_, shard->offset(first + i)), ": ",
                        shard->path));

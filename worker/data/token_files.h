@@ -9,10 +9,14 @@
 //          then the tokens. Magic 20240520: version 1, uint16 (GPT-2). Magic
 //          20240801: version 7, uint32 (Llama 3). The magic alone decides the
 //          width, and the size of the file must be exactly what the count says.
-//   auto   llm.c if a file starts with one of the magics, else text. A file
-//          named *.bin, or one whose first word looks like a magic of that
-//          family (a date, or one with its bytes swapped), is not taken for
-//          text in silence: it is refused.
+//   megatron  a pair PREFIX.bin, PREFIX.idx (megatron_index.h): uint16 or int32
+//          ids as the index says. Named by either file or by PREFIX; counted
+//          as one file.
+//   auto   llm.c if a file starts with one of the magics, megatron if it is an
+//          index or has one beside it, else text. A file named *.bin, or one
+//          whose first word looks like a magic of llm.c's family (a date, or
+//          one with its bytes swapped), is not taken for text in silence: it
+//          is refused.
 //
 // Sequences
 //   A sequence is seq_len inputs and seq_len targets; targets are the inputs
@@ -35,6 +39,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/data/regular_file.h"
 #include "worker/model/job_spec.h"
 
 namespace ebb {
@@ -42,6 +47,8 @@ namespace ebb {
 // Token after the end of a text file, and the smallest vocabulary that has it.
 constexpr int32_t kEndOfText = 256;
 constexpr int64_t kTextVocab = 257;
+
+enum class TokenType : uint8_t { kUint8, kUint16, kUint32, kInt32 };
 
 // What is in one file or in all of them.
 struct TokenCounts {
@@ -63,9 +70,9 @@ class TokenFiles {
   // ("data.train"), for messages. Looks at the headers, the sizes and the first
   // million tokens of each file; ids further on are checked when they are read.
   // Errors: INVALID_ARGUMENT (no such file, not a regular file, not readable,
-  // wrong header or size, empty, text and llm.c mixed, an id outside the
-  // vocabulary), always with file, expected and found; UNIMPLEMENTED for
-  // megatron; RESOURCE_EXHAUSTED if the files cannot be mapped.
+  // wrong header, index or size, empty, formats mixed, an id outside the
+  // vocabulary), always with file, expected and found; RESOURCE_EXHAUSTED if
+  // the files cannot be mapped.
   static absl::StatusOr<std::unique_ptr<TokenFiles>> Open(
       absl::string_view field, absl::string_view pattern, DataFormat format,
       int64_t vocab, int64_t seq_len);
@@ -74,7 +81,7 @@ class TokenFiles {
   TokenFiles& operator=(const TokenFiles&) = delete;
   ~TokenFiles();
 
-  // kText or kLlmc, never kAuto.
+  // Never kAuto.
   DataFormat format() const { return format_; }
   int64_t seq_len() const { return seq_len_; }
   int64_t num_sequences() const { return counts_.sequences; }
@@ -93,23 +100,25 @@ class TokenFiles {
     const uint8_t* data = nullptr;  // whole file; null if it has no bytes
     int64_t bytes = 0;
     int64_t header_bytes = 0;
-    int token_bytes = 0;  // 1 (text), 2 or 4
+    TokenType type = TokenType::kUint8;
     int64_t tokens = 0;
     int64_t first_sequence = 0;
     uint64_t device = 0;  // identity of the mapped file
     uint64_t inode = 0;
 
-    int64_t offset(int64_t token) const {
-      return header_bytes + token * token_bytes;
-    }
+    int64_t offset(int64_t token) const;
     int64_t token(int64_t index) const;
   };
 
   TokenFiles() = default;
+  // Text or llm.c.
   absl::Status AddShard(const std::string& path, DataFormat format);
+  absl::Status AddMegatron(const std::string& prefix);
+  // Checks the ids and maps the file.
+  absl::Status Append(Shard shard, DataFormat format, const RegularFile& file);
   absl::Status CheckSize(const Shard& shard) const;
 
-  std::vector<Shard> shards_;  // by name, all of one format and width
+  std::vector<Shard> shards_;  // by name, all of one format and type
   DataFormat format_ = DataFormat::kText;
   int64_t vocab_ = 0;
   int64_t seq_len_ = 0;

@@ -14,6 +14,8 @@ namespace {
 using testing::Bytes;
 using ::testing::HasSubstr;
 using testing::LlmcHeader;
+using testing::MegatronIndexFields;
+using testing::MegatronIndexOf;
 using testing::ScatteredTokens;
 using testing::TemporaryDirectory;
 using testing::WriteFile;
@@ -205,9 +207,76 @@ TEST_F(TokenFilesTest, RefusesShardsOfDifferentFormats) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(second));
 }
 
-TEST_F(TokenFilesTest, RefusesMegatron) {
-  EXPECT_EQ(Open(Write("x", "text"), DataFormat::kMegatron).status().code(),
-            absl::StatusCode::kUnimplemented);
+TEST_F(TokenFilesTest, ReadsMegatronPairsWithDocumentsRunningOn) {
+  const std::vector<uint16_t> written = ScatteredTokens(97);
+  const std::string bin = Write("pair.bin", Bytes(written));
+  const std::string idx =
+      Write("pair.idx", MegatronIndexOf({40, 7, 50}, 2).bytes());
+  for (const std::string& name :
+       {bin, idx, directory_ / "pair", directory_ / "pair*"}) {
+    SCOPED_TRACE(name);
+    for (const DataFormat format : {DataFormat::kAuto, DataFormat::kMegatron}) {
+      auto files = Open(name, format);
+      ASSERT_TRUE(files.ok()) << files.status();
+      EXPECT_EQ((*files)->format(), DataFormat::kMegatron);
+      EXPECT_EQ((*files)->counts().files, 1);
+      EXPECT_EQ((*files)->counts().tokens, 97);
+      EXPECT_EQ((*files)->num_sequences(), 3);
+      EXPECT_EQ(ReadAll(**files),
+                std::vector<int32_t>(written.begin(), written.end()));
+    }
+  }
+}
+
+TEST_F(TokenFilesTest, ReadsMegatronTokensOfFourBytes) {
+  std::vector<int32_t> written;
+  for (int32_t i = 0; i < 65; ++i) written.push_back(128000 - 1000 * i);
+  const std::string path = Write("wide.bin", Bytes(written));
+  Write("wide.idx", MegatronIndexOf({65}, 4).bytes());
+  auto files = Open(path, DataFormat::kAuto, 128256);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(ReadAll(**files), written);
+  written[3] = -7;
+  Write("wide.bin", Bytes(written));
+  EXPECT_THAT(
+      std::string(Open(path, DataFormat::kAuto, 128256).status().message()),
+      HasSubstr("found -7 at byte 12"));
+}
+
+// cases.md G3: the data beside a good index.
+TEST_F(TokenFilesTest, RefusesMegatronDataThatItsIndexDoesNotDescribe) {
+  const std::string bin = directory_ / "pair.bin";
+  Write("pair.idx", MegatronIndexOf({40, 7, 50}, 2).bytes());
+  for (const DataFormat format : {DataFormat::kAuto, DataFormat::kMegatron}) {
+    std::filesystem::remove(bin);
+    ExpectRefused(directory_ / "pair.idx", {bin, "cannot open"}, format);
+    Write("pair.bin", Bytes(ScatteredTokens(97)).substr(1));
+    ExpectRefused(bin, {"expected 194 bytes for the 97 tokens", "found 193"},
+                  format);
+    Write("pair.bin", "");
+    ExpectRefused(bin, {"expected 194 bytes", "found 0"}, format);
+  }
+  Write("alone.bin", Bytes(ScatteredTokens(97)));
+  ExpectRefused(directory_ / "alone.bin", {"alone.idx", "cannot open"},
+                DataFormat::kMegatron);
+  ExpectRefused(directory_ / "alone.bin", {"needs its .idx beside it"});
+}
+
+TEST_F(TokenFilesTest, NamesTheIndexThatIsWrong) {
+  MegatronIndexFields fields = MegatronIndexOf({40, 7, 50}, 2);
+  fields.magic[0] = 'X';
+  const std::string idx = Write("pair.idx", fields.bytes());
+  ExpectRefused(Write("pair.bin", Bytes(ScatteredTokens(97))),
+                {idx, "magic: expected MMIDIDX"});
+}
+
+TEST_F(TokenFilesTest, AnLlmcFileStaysOneWhateverLiesBesideIt) {
+  const std::string path =
+      WriteGpt2Tokens(directory_ / "d.bin", ScatteredTokens(100));
+  Write("d.idx", "notes");
+  auto files = Open(path);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ((*files)->format(), DataFormat::kLlmc);
 }
 
 TEST_F(TokenFilesTest, RefusesIdsOutsideTheVocabularyAtOpen) {

@@ -64,6 +64,44 @@ inline std::string WriteGpt2Tokens(const std::string& path,
                    LlmcHeader(20240520, 1, tokens.size()) + Bytes(tokens));
 }
 
+// A Megatron index, its fields as they are: what a test breaks, it sets.
+struct MegatronIndexFields {
+  std::string magic = std::string("MMIDIDX\0\0", 9);
+  uint64_t version = 1;
+  uint8_t dtype = 8;  // uint16
+  std::vector<int32_t> lengths;
+  std::vector<int64_t> pointers;
+  std::vector<int64_t> documents;
+  // The counts in the header, where they are not those of the tables.
+  int64_t sequence_count = -1;
+  int64_t document_count = -1;
+
+  std::string bytes() const {
+    const std::vector<int64_t> counts = {
+        sequence_count >= 0 ? sequence_count : std::ssize(lengths),
+        document_count >= 0 ? document_count : std::ssize(documents)};
+    return magic + Bytes(std::vector<uint64_t>{version}) +
+           Bytes(std::vector<uint8_t>{dtype}) + Bytes(counts) + Bytes(lengths) +
+           Bytes(pointers) + Bytes(documents);
+  }
+};
+
+// The index of sequences of these lengths, each a document.
+inline MegatronIndexFields MegatronIndexOf(const std::vector<int32_t>& lengths,
+                                           int token_bytes) {
+  MegatronIndexFields fields;
+  fields.dtype = token_bytes == 2 ? 8 : 4;
+  fields.lengths = lengths;
+  int64_t end = 0;
+  fields.documents = {0};
+  for (const int32_t length : lengths) {
+    fields.pointers.push_back(end);
+    end += int64_t{length} * token_bytes;
+    fields.documents.push_back(std::ssize(fields.pointers));
+  }
+  return fields;
+}
+
 // t[i] = (7919 i + 104729 (i div 7)) mod 257: looks random, repeats nowhere
 // near.
 inline std::vector<uint16_t> ScatteredTokens(int64_t count) {
