@@ -1,11 +1,8 @@
 // Writing, reading, finding and removing native checkpoints.
 #include "worker/checkpoint/native.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/status.h"
 #include "worker/checkpoint/crc32c.h"
+#include "worker/checkpoint/file_io.h"
 
 namespace ebb {
 namespace {
@@ -32,20 +30,6 @@ constexpr char kRankFile[] = "rank-0.bin";
 constexpr int64_t kLargestManifest = int64_t{64} << 20;
 // Bytes checked and written at a time, while they are in the cache.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
-
-std::string Join(absl::string_view directory, absl::string_view name) {
-  return absl::StrCat(directory, "/", name);
-}
-
-absl::Status IoError(absl::string_view operation, absl::string_view path,
-                     int error) {
-  const std::string text = absl::StrCat("could not ", operation, " ", path,
-                                        ": ", std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return absl::ResourceExhaustedError(text);
-  }
-  return absl::UnavailableError(text);
-}
 
 // "step-12" -> 12; -1 for other names.
 int64_t StepOfName(absl::string_view name) {
@@ -71,77 +55,6 @@ bool IsPartial(absl::string_view name) {
          absl::StrContains(name, ".partial-");
 }
 
-// Removes a directory of plain files; a missing one is as good as removed.
-int RemoveTree(FileSystem& files, const std::string& directory) {
-  std::vector<std::string> names;
-  int error = files.List(directory, &names);
-  if (error == ENOENT) return 0;
-  for (const std::string& name : names) {
-    const int failed = files.RemoveFile(Join(directory, name));
-    if (error == 0 && failed != ENOENT) error = failed;
-  }
-  const int failed = files.RemoveDirectory(directory);
-  return error != 0 ? error : (failed == ENOENT ? 0 : failed);
-}
-
-// Makes a directory and those above it; the name of each new one is synced.
-int MakeDirectories(FileSystem& files, const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  const std::string above = slash == std::string::npos
-                                ? "."
-                                : path.substr(0, std::max(slash, size_t{1}));
-  int error = files.MakeDirectory(path);
-  if (error == ENOENT && slash != std::string::npos && slash != 0) {
-    error = MakeDirectories(files, above);
-    if (error == 0) error = files.MakeDirectory(path);
-  }
-  if (error == EEXIST) return 0;
-  return error == 0 ? files.SyncDirectory(above) : error;
-}
-
-// A file being written; closed with the object.
-class OutputFile {
- public:
-  OutputFile(FileSystem& files, std::string path)
-      : files_(files), path_(std::move(path)) {}
-  ~OutputFile() {
-    if (descriptor_ >= 0) files_.Close(descriptor_);
-  }
-
-  absl::Status Create() {
-    if (const int error = files_.Create(path_, &descriptor_)) {
-      descriptor_ = -1;
-      return IoError("create", path_, error);
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Write(const void* data, int64_t bytes) {
-    if (const int error = files_.Write(descriptor_, data, bytes)) {
-      return IoError("write", path_, error);
-    }
-    return absl::OkStatus();
-  }
-  absl::Status SyncAndClose() {
-    if (const int error = files_.Sync(descriptor_)) {
-      return IoError("sync", path_, error);
-    }
-    const int error = files_.Close(descriptor_);
-    descriptor_ = -1;
-    if (error != 0) return IoError("close", path_, error);
-    return absl::OkStatus();
-  }
-
- private:
-  FileSystem& files_;
-  const std::string path_;
-  int descriptor_ = -1;
-};
-
-absl::Status SyncDirectory(FileSystem& files, const std::string& directory) {
-  const int error = files.SyncDirectory(directory);
-  return error == 0 ? absl::OkStatus() : IoError("sync", directory, error);
-}
-
 // Fills the partial directory: rank file, manifest, and itself synced.
 absl::StatusOr<int64_t> FillDirectory(
     FileSystem& files, const std::string& directory, const CheckpointMeta& meta,
@@ -150,7 +63,7 @@ absl::StatusOr<int64_t> FillDirectory(
   Manifest manifest;
   manifest.meta = meta;
   int64_t end = 0;
-  OutputFile data(files, Join(directory, kRankFile));
+  OutputFile data(files, JoinPath(directory, kRankFile));
   EBB_RETURN_IF_ERROR(data.Create());
   for (const CheckpointTensor& tensor : tensors) {
     const int64_t bytes = tensor.type.bytes();
@@ -185,7 +98,7 @@ absl::StatusOr<int64_t> FillDirectory(
         absl::StrCat("the manifest takes ", text.size(),
                      " bytes: want at most ", kLargestManifest));
   }
-  OutputFile file(files, Join(directory, kManifestName));
+  OutputFile file(files, JoinPath(directory, kManifestName));
   EBB_RETURN_IF_ERROR(file.Create());
   EBB_RETURN_IF_ERROR(
       file.Write(text.data(), static_cast<int64_t>(text.size())));
@@ -194,26 +107,12 @@ absl::StatusOr<int64_t> FillDirectory(
   return end + static_cast<int64_t>(text.size());
 }
 
-// Makes a directory of a name that is not in use: PREFIX0, PREFIX1, ...
-absl::StatusOr<std::string> MakeNumbered(FileSystem& files,
-                                         const std::string& prefix) {
-  constexpr int kMostNames = 10000;
-  for (int k = 0; k < kMostNames; ++k) {
-    const std::string path = absl::StrCat(prefix, k);
-    const int error = files.MakeDirectory(path);
-    if (error == 0) return path;
-    if (error != EEXIST) return IoError("create", path, error);
-  }
-  return absl::UnavailableError(
-      absl::StrCat("too many directories named ", prefix, "N: remove them"));
-}
-
 // Gives the finished partial directory its name, synced. A checkpoint that has
 // the name is swapped out, or waits beside it meanwhile; it goes only when the
 // new one is safe. What of it cannot be removed is left to pruning.
 absl::Status Publish(FileSystem& files, const std::string& parent,
                      const std::string& partial, int64_t step) {
-  const std::string final_path = Join(parent, CheckpointName(step));
+  const std::string final_path = JoinPath(parent, CheckpointName(step));
   int error = files.Rename(partial, final_path);
   if (error == 0) return SyncDirectory(files, parent);
   if (error != EEXIST && error != ENOTEMPTY) {
@@ -222,7 +121,8 @@ absl::Status Publish(FileSystem& files, const std::string& parent,
   error = files.Exchange(partial, final_path);
   if (error == 0) {
     EBB_RETURN_IF_ERROR(SyncDirectory(files, parent));
-    RemoveTree(files, partial);  // the old one, now under this name
+    // The old one, now under this name. What stays goes with pruning.
+    RemoveTree(files, partial).IgnoreError();
     return absl::OkStatus();
   }
   if (error != ENOSYS && error != EINVAL && error != ENOTSUP) {
@@ -241,44 +141,21 @@ absl::Status Publish(FileSystem& files, const std::string& parent,
     return IoError("rename", partial, error);
   }
   EBB_RETURN_IF_ERROR(SyncDirectory(files, parent));
-  RemoveTree(files, waiting);
+  RemoveTree(files, waiting).IgnoreError();
   return absl::OkStatus();
 }
 
-absl::Status ReadFileExactly(const std::string& path, int64_t offset, void* out,
-                             int64_t bytes) {
-  // O_NONBLOCK: a FIFO in its place must not wait for a writer.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) {
-    return errno == ENOENT
-               ? absl::DataLossError(absl::StrCat(path, " is missing"))
-               : IoError("open", path, errno);
+// Opens a file that a checkpoint must have.
+absl::StatusOr<InputFile> OpenData(const std::string& path) {
+  absl::StatusOr<InputFile> file = InputFile::Open(path);
+  if (absl::IsNotFound(file.status())) {
+    return absl::DataLossError(file.status().message());
   }
-  char* to = static_cast<char*>(out);
-  absl::Status status;
-  while (bytes > 0) {
-    const ssize_t count = pread(
-        descriptor, to, std::min<int64_t>(bytes, int64_t{1} << 30), offset);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      status = IoError("read", path, errno);
-      break;
-    }
-    if (count == 0) {
-      status = absl::DataLossError(
-          absl::StrCat(path, " ends ", bytes, " bytes early at ", offset));
-      break;
-    }
-    to += count;
-    offset += count;
-    bytes -= count;
-  }
-  close(descriptor);
-  return status;
+  return file;
 }
 
 absl::StatusOr<std::string> ReadManifestText(const std::string& directory) {
-  const std::string path = Join(directory, kManifestName);
+  const std::string path = JoinPath(directory, kManifestName);
   struct stat info;
   if (stat(path.c_str(), &info) != 0) {
     return errno == ENOENT || errno == ENOTDIR
@@ -291,7 +168,8 @@ absl::StatusOr<std::string> ReadManifestText(const std::string& directory) {
         absl::StrCat(path, " is not a manifest: ", info.st_size, " bytes"));
   }
   std::string text(static_cast<size_t>(info.st_size), '\0');
-  EBB_RETURN_IF_ERROR(ReadFileExactly(path, 0, text.data(), info.st_size));
+  EBB_ASSIGN_OR_RETURN(const InputFile file, OpenData(path));
+  EBB_RETURN_IF_ERROR(file.Read(0, text.data(), info.st_size));
   return text;
 }
 
@@ -339,9 +217,7 @@ absl::StatusOr<int64_t> WriteCheckpoint(
     }
   }
   const std::string directory(parent);
-  if (const int error = MakeDirectories(files, directory)) {
-    return IoError("create", directory, error);
-  }
+  EBB_RETURN_IF_ERROR(MakeDirectories(files, directory));
   EBB_ASSIGN_OR_RETURN(
       const std::string partial,
       MakeNumbered(files,
@@ -351,7 +227,7 @@ absl::StatusOr<int64_t> WriteCheckpoint(
   absl::Status status = bytes.status();
   if (status.ok()) status = Publish(files, directory, partial, meta.step);
   if (!status.ok()) {
-    RemoveTree(files, partial);
+    RemoveTree(files, partial).IgnoreError();
     return status;
   }
   return bytes;
@@ -365,10 +241,11 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(
                        ReadManifestText(reader.directory_));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) {
-    return Annotate(manifest.status(), Join(reader.directory_, kManifestName));
+    return Annotate(manifest.status(),
+                    JoinPath(reader.directory_, kManifestName));
   }
   for (const ManifestFile& file : manifest->files) {
-    const std::string path = Join(reader.directory_, file.name);
+    const std::string path = JoinPath(reader.directory_, file.name);
     struct stat info;
     if (stat(path.c_str(), &info) != 0) {
       if (errno != ENOENT) return IoError("open", path, errno);
@@ -411,13 +288,15 @@ absl::Status CheckpointReader::Read(absl::string_view name, CheckpointRole role,
         absl::StrCat(name, " in ", directory_, ": want ", StoredTypeText(type),
                      ", have ", StoredTypeText(entry->type)));
   }
-  const std::string path = Join(directory_, entry->file);
+  const std::string path = JoinPath(directory_, entry->file);
   const int64_t bytes = type.bytes();
   const int64_t padding = AlignUp(bytes) - bytes;
   std::array<char, kAlignment> tail;
-  absl::Status status = ReadFileExactly(path, entry->offset, out, bytes);
+  const absl::StatusOr<InputFile> file = OpenData(path);
+  absl::Status status = file.status();
+  if (status.ok()) status = file->Read(entry->offset, out, bytes);
   if (status.ok()) {
-    status = ReadFileExactly(path, entry->offset + bytes, tail.data(), padding);
+    status = file->Read(entry->offset + bytes, tail.data(), padding);
   }
   if (!status.ok()) return Annotate(status, name);
   const uint32_t crc = Crc32c(Crc32c(0, out, bytes), tail.data(), padding);
@@ -495,7 +374,7 @@ absl::StatusOr<FoundCheckpoint> FindNewestComplete(absl::string_view parent,
   FoundCheckpoint found;
   for (const Candidate& candidate : candidates) {
     if (candidate.step >= before_step) continue;
-    const std::string path = Join(directory, candidate.name);
+    const std::string path = JoinPath(directory, candidate.name);
     const auto reader = CheckpointReader::Open(path);
     absl::Status status = reader.status();
     if (status.ok() && reader->meta().step != candidate.step) {
@@ -541,7 +420,7 @@ absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
       doomed.push_back(candidate.name);
       continue;
     }
-    if (CheckpointReader::Open(Join(directory, candidate.name)).ok()) {
+    if (CheckpointReader::Open(JoinPath(directory, candidate.name)).ok()) {
       ++num_complete;
       kept_steps.insert(candidate.step);
     }
@@ -549,11 +428,12 @@ absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
   std::vector<std::string> removed;
   absl::Status status;
   for (const std::string& name : doomed) {
-    const std::string path = Join(directory, name);
-    if (const int error = RemoveTree(files, path)) {
-      if (status.ok()) status = IoError("remove", path, error);
-    } else {
+    const std::string path = JoinPath(directory, name);
+    const absl::Status failed = RemoveTree(files, path);
+    if (failed.ok()) {
       removed.push_back(name);
+    } else {
+      status.Update(failed);
     }
   }
   if (!status.ok()) return status;
