@@ -348,7 +348,9 @@ TEST_F(Safetensors, HoldsLittleOfLargeHeaders) {
     const int64_t before = PeakBytes();
     EXPECT_EQ(SafetensorsReader::Open(Path("x")).status().code(),
               absl::StatusCode::kDataLoss);
-    if (!kKeepsFreedMemory) EXPECT_LT(PeakBytes() - before, 50'000'000);
+    if (!kKeepsFreedMemory) {
+      EXPECT_LT(PeakBytes() - before, 50'000'000);
+    }
   }
 }
 
