@@ -6,7 +6,7 @@
 
 #include "kernels/status.h"
 #include "proto/violations.h"
-#include "worker/checkpoint/native.h"
+#include "worker/checkpoint/initial_weights.h"
 #include "worker/data/token_source.h"
 #include "worker/model/graph.h"
 #include "worker/program/job_programs.h"
@@ -28,11 +28,9 @@ absl::StatusOr<std::vector<WantedWeight>> WeightsOf(const JobSpec& spec) {
   return weights;
 }
 
-absl::Status CheckInitialWeights(const JobSpec& spec) {
-  EBB_ASSIGN_OR_RETURN(const CheckpointReader reader,
-                       CheckpointReader::Open(spec.checkpoint.init_from));
+absl::Status CheckWeights(const JobSpec& spec) {
   EBB_ASSIGN_OR_RETURN(const std::vector<WantedWeight> wanted, WeightsOf(spec));
-  return MatchWeights(reader, wanted).ToStatus(spec.checkpoint.init_from);
+  return CheckInitialWeights(spec.checkpoint.init_from, spec.model, wanted);
 }
 
 }  // namespace
@@ -52,7 +50,7 @@ absl::Status CheckJobFiles(const JobSpec& spec) {
     if (violations.size() == 1) code = problem.status.code();
   }
   if (!spec.checkpoint.init_from.empty()) {
-    const absl::Status weights = CheckInitialWeights(spec);
+    const absl::Status weights = CheckWeights(spec);
     if (!weights.ok()) {
       add("checkpoint.init_from", spec.checkpoint.init_from, weights);
     }

@@ -6,9 +6,9 @@
 
 namespace ebb {
 
-// Opens training and validation data and the checkpoint of init_from as the
-// job's worker will, and compares the checkpoint's weights with the model's
-// (names and shapes; no tensor is read).
+// Opens training and validation data and the weights of init_from as the job's
+// worker will, and compares the weights with the model's (configuration, names
+// and shapes; no tensor is read).
 // Errors: INVALID_ARGUMENT (or the only problem's own code) with a violation
 // for every field at fault.
 absl::Status CheckJobFiles(const JobSpec& spec);

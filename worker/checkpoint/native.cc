@@ -346,26 +346,6 @@ WeightsMatch MatchWeights(const CheckpointReader& reader,
   return match;
 }
 
-absl::StatusOr<std::vector<std::string>> ReadWeights(
-    absl::string_view directory, absl::Span<const WantedWeight> wanted) {
-  absl::StatusOr<CheckpointReader> reader = CheckpointReader::Open(directory);
-  if (absl::IsNotFound(reader.status())) {
-    const absl::StatusOr<FoundCheckpoint> below = FindNewestComplete(directory);
-    if (below.ok()) {
-      return absl::NotFoundError(absl::StrCat(
-          reader.status().message(), "; did you mean ", below->directory, "?"));
-    }
-  }
-  if (!reader.ok()) return reader.status();
-  const WeightsMatch match = MatchWeights(*reader, wanted);
-  EBB_RETURN_IF_ERROR(match.ToStatus(directory));
-  for (const WantedWeight& weight : wanted) {
-    EBB_RETURN_IF_ERROR(reader->Read(weight.name, CheckpointRole::kParameter,
-                                     weight.type, weight.out));
-  }
-  return match.unused;
-}
-
 absl::StatusOr<FoundCheckpoint> FindNewestComplete(absl::string_view parent,
                                                    int64_t before_step) {
   const std::string directory(parent);

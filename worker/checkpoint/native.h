@@ -104,14 +104,6 @@ struct WeightsMatch {
 WeightsMatch MatchWeights(const CheckpointReader& reader,
                           absl::Span<const WantedWeight> wanted);
 
-// Reads the weights of a checkpoint (`checkpoint.init_from`): parameters alone,
-// no moments, no position.
-// Errors: those of CheckpointReader::Open (NOT_FOUND says which step-N lies
-// below a directory that holds checkpoints), of MatchWeights, and of Read.
-// Returns the names in the checkpoint that the model does not have.
-absl::StatusOr<std::vector<std::string>> ReadWeights(
-    absl::string_view directory, absl::Span<const WantedWeight> wanted);
-
 struct FoundCheckpoint {
   std::string directory;
   int64_t step = 0;

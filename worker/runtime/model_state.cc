@@ -8,6 +8,7 @@
 
 #include "kernels/philox.h"
 #include "kernels/status.h"
+#include "worker/checkpoint/initial_weights.h"
 #include "worker/optimizer/initialize.h"
 
 namespace ebb {
@@ -70,13 +71,13 @@ void ModelState::Initialize(uint64_t seed) {
 }
 
 absl::StatusOr<std::vector<std::string>> ModelState::ReadWeights(
-    absl::string_view directory) {
+    absl::string_view directory, const ModelSpec& model) {
   ClearMoments();
   std::vector<WantedWeight> wanted;
   for (const Instance& instance : instances_) {
     wanted.push_back({instance.name, instance.value->type, instance.parameter});
   }
-  return ebb::ReadWeights(directory, wanted);
+  return ReadInitialWeights(directory, model, wanted);
 }
 
 absl::Status ModelState::ReadAll(const CheckpointReader& reader) {

@@ -12,6 +12,7 @@
 #include "kernels/device.h"
 #include "worker/checkpoint/native.h"
 #include "worker/model/graph.h"
+#include "worker/model/job_spec.h"
 #include "worker/program/program.h"
 #include "worker/runtime/arena_memory.h"
 
@@ -26,11 +27,11 @@ class ModelState {
 
   // Fills parameters with first values and moments with zeros.
   void Initialize(uint64_t seed);
-  // Fills parameters from a checkpoint (`init_from`); moments become zero.
-  // Returns the names in the checkpoint that the model does not have.
-  // Errors: those of ebb::ReadWeights.
+  // Fills parameters from what `init_from` names; moments become zero.
+  // Returns what is there and the model does not have.
+  // Errors: those of ReadInitialWeights.
   absl::StatusOr<std::vector<std::string>> ReadWeights(
-      absl::string_view directory);
+      absl::string_view directory, const ModelSpec& model);
   // Fills parameters and moments. Errors: those of CheckpointReader::Read.
   absl::Status ReadAll(const CheckpointReader& reader);
   // Parameters and moments in place, for WriteCheckpoint.

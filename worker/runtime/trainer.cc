@@ -213,7 +213,7 @@ absl::Status Trainer::State::FillWeights() {
     return absl::OkStatus();
   }
   EBB_ASSIGN_OR_RETURN(const std::vector<std::string> unused,
-                       model->ReadWeights(init_from));
+                       model->ReadWeights(init_from, spec().model));
   start_notes.push_back(absl::StrCat("weights from ", init_from));
   if (!unused.empty()) {
     start_notes.push_back(absl::StrCat("not in this model and left out: ",
