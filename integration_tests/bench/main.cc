@@ -1,0 +1,295 @@
+// `./run bench`: how fast training steps are, as a share of the rate of the
+// model's own matrix products and next to a peer on the same work.
+//
+// All is measured in one run, since machines differ and are shared: steps under
+// each policy, then each product of the linears alone, then the peer.
+// - share: FLOPs of the model's matrix products (attention counts the full
+//   square) per second of a step, over the FLOP-weighted rate of the products
+//   of its linears alone.
+// - cost of a policy: its step over that of `none`.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "integration_tests/bench/product_rates.h"
+#include "integration_tests/bench/shapes.h"
+#include "integration_tests/bench/step_bench.h"
+#include "kernels/device.h"
+#include "kernels/status.h"
+#include "nlohmann/json.hpp"
+#include "worker/model/job_spec.h"
+
+namespace ebb::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::vector<std::string> shapes = {"gpt2-124m", "llama"};
+  std::vector<std::string> precisions = {"fp32", "bf16"};
+  std::vector<std::string> policies = {"none", "cheap", "full"};
+  int steps = 3;
+  int threads = 2;
+  bool profile = false;
+  std::string json;  // file
+  std::string peer;  // program that measures the peer
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle]
+                                : (values[middle - 1] + values[middle]) / 2;
+}
+
+Policy PolicyOf(const std::string& name) {
+  for (const Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
+                              Policy::kFull, Policy::kSqrt}) {
+    if (name == PolicyName(policy)) return policy;
+  }
+  EBB_CHECK(false);
+  return Policy::kNone;
+}
+
+Json MachineJson(const Backend& backend) {
+  Json machine = {{"device_model", backend.device_model},
+                  {"instruction_set", backend.instruction_set},
+                  {"threads", backend.threads},
+                  {"libraries", backend.libraries}};
+  std::ifstream load("/proc/loadavg");
+  std::string average;
+  load >> average;
+  machine["load_average_at_start"] = average;
+  for (const char* name : {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"}) {
+    const char* value = std::getenv(name);
+    machine[name] = value == nullptr ? "" : value;
+  }
+  return machine;
+}
+
+Json PolicyJson(const StepMeasurement& measured, double product_rate) {
+  const double seconds = Median(measured.step_seconds);
+  Json json = {
+      {"step_seconds", seconds},
+      {"all_step_seconds", measured.step_seconds},
+      {"layers_seconds", measured.layers_seconds},
+      {"tokens_per_second", static_cast<double>(measured.tokens) / seconds},
+      {"model_flops", measured.model_flops},
+      {"recompute_flops", measured.recompute_flops},
+      {"model_product_flops", measured.model_product_flops},
+      {"recompute_product_flops", measured.recompute_product_flops},
+      {"peak_bytes", measured.peak_bytes},
+      {"loss", measured.loss},
+      {"share_of_product_rate",
+       measured.model_product_flops / seconds / product_rate}};
+  for (const ProfileEntry& entry : measured.profile) {
+    json["profile"].push_back({{"op", entry.op},
+                               {"phase", entry.phase},
+                               {"calls", entry.calls},
+                               {"seconds", entry.seconds},
+                               {"product_flops", entry.product_flops}});
+  }
+  return json;
+}
+
+const char* KindName(ProductShape::Kind kind) {
+  switch (kind) {
+    case ProductShape::Kind::kForward:
+      return "forward";
+    case ProductShape::Kind::kInputGradient:
+      return "input gradient";
+    case ProductShape::Kind::kWeightGradient:
+      return "weight gradient";
+  }
+  return "?";
+}
+
+Json ProductsJson(const std::vector<ProductRate>& rates) {
+  Json json = Json::array();
+  for (const ProductRate& rate : rates) {
+    const double giga = rate.shape.flops() * 1e-9;
+    json.push_back(
+        {{"kind", KindName(rate.shape.kind)},
+         {"rows", rate.shape.rows},
+         {"inputs", rate.shape.inputs},
+         {"outputs", rate.shape.outputs},
+         {"calls", rate.count},
+         {"kernel_gflops", giga / rate.kernel_seconds},
+         {"library_gflops",
+          rate.library_seconds > 0 ? giga / rate.library_seconds : 0}});
+  }
+  return json;
+}
+
+// Runs the peer's program and returns the object that it prints.
+absl::StatusOr<Json> RunPeer(const Options& options, const std::string& shape,
+                             const std::string& precision) {
+  const std::string command =
+      absl::StrCat(options.peer, " --shape ", shape, " --precision ", precision,
+                   " --threads ", options.threads, " --steps ", options.steps);
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return absl::InternalError("the peer does not start");
+  std::string output;
+  char buffer[4096];
+  while (const size_t read = std::fread(buffer, 1, sizeof(buffer), pipe)) {
+    output.append(buffer, read);
+  }
+  const int status = pclose(pipe);
+  Json json = Json::parse(output, nullptr, /*allow_exceptions=*/false);
+  if (status != 0 || json.is_discarded()) {
+    return absl::InternalError(absl::StrCat("the peer failed: ", command));
+  }
+  return json;
+}
+
+void PrintProducts(const std::vector<ProductRate>& rates) {
+  absl::PrintF("  %-16s %6s %6s %6s %6s %14s %14s\n", "product", "rows", "in",
+               "out", "calls", "kernel GF/s", "library GF/s");
+  for (const ProductRate& rate : rates) {
+    const double giga = rate.shape.flops() * 1e-9;
+    absl::PrintF("  %-16s %6d %6d %6d %6d %14.1f %14.1f\n",
+                 KindName(rate.shape.kind), rate.shape.rows, rate.shape.inputs,
+                 rate.shape.outputs, rate.count, giga / rate.kernel_seconds,
+                 rate.library_seconds > 0 ? giga / rate.library_seconds : 0);
+  }
+}
+
+void PrintProfile(const StepMeasurement& measured) {
+  double total = 0;
+  for (const ProfileEntry& entry : measured.profile) total += entry.seconds;
+  absl::PrintF("    %-20s %-10s %6s %9s %6s %8s\n", "op", "phase", "calls",
+               "seconds", "share", "GFLOP/s");
+  for (const ProfileEntry& entry : measured.profile) {
+    if (entry.seconds < 0.002 * total) break;
+    absl::PrintF("    %-20s %-10s %6d %9.4f %5.1f%% %8.1f\n", entry.op,
+                 entry.phase, entry.calls, entry.seconds,
+                 100 * entry.seconds / total,
+                 entry.product_flops * 1e-9 / entry.seconds);
+  }
+}
+
+// One model at one precision: returns its part of the results.
+absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
+                              DType precision) {
+  JobSpec spec = MakeJob(shape, precision, options.threads);
+  Json json = {{"shape", shape}, {"precision", DTypeName(precision)}};
+  absl::PrintF("\n%s %s, sequences of %d, micro %d, global %d\n", shape,
+               DTypeName(precision), spec.model.seq_len, spec.micro_batch,
+               spec.global_batch);
+  double product_rate = 0, none_seconds = 0;
+  for (const std::string& name : options.policies) {
+    spec.memory.policy = PolicyOf(name);
+    EBB_ASSIGN_OR_RETURN(const StepMeasurement measured,
+                         MeasureSteps(spec, options.steps));
+    if (product_rate == 0) {
+      const std::vector<ProductRate> rates =
+          MeasureProducts(measured.products, precision, options.threads);
+      product_rate = WeightedRate(rates);
+      json["product_gflops"] = product_rate * 1e-9;
+      json["products"] = ProductsJson(rates);
+      PrintProducts(rates);
+      absl::PrintF("  weighted rate of the products: %.1f GFLOP/s\n",
+                   product_rate * 1e-9);
+      absl::PrintF("  %-9s %9s %9s %10s %8s %10s %10s\n", "policy", "tokens/s",
+                   "step s", "peak MiB", "share", "recompute", "step cost");
+    }
+    const double seconds = Median(measured.step_seconds);
+    if (none_seconds == 0) none_seconds = seconds;
+    absl::PrintF("  %-9s %9.1f %9.3f %10.1f %7.1f%% %9.1f%% %9.1f%%\n", name,
+                 static_cast<double>(measured.tokens) / seconds, seconds,
+                 static_cast<double>(measured.peak_bytes) / (1 << 20),
+                 100 * measured.model_product_flops / seconds / product_rate,
+                 100 * measured.recompute_flops / measured.model_flops,
+                 100 * (seconds / none_seconds - 1));
+    if (options.profile) PrintProfile(measured);
+    json["policies"][name] = PolicyJson(measured, product_rate);
+    if (name != options.policies.front() || options.peer.empty()) continue;
+    const absl::StatusOr<Json> peer =
+        RunPeer(options, shape, DTypeName(precision));
+    if (!peer.ok()) return peer.status();
+    json["peer"] = *peer;
+    const double peer_seconds = (*peer)["step_seconds"];
+    const double peer_layers = (*peer)["layers_seconds"];
+    absl::PrintF(
+        "  %s: %.1f tokens/s, step %.3f s, layers alone %.3f s; Ebb's rate is "
+        "%.2f times that, of the layers alone %.2f times\n",
+        std::string((*peer)["name"]),
+        static_cast<double>(measured.tokens) / peer_seconds, peer_seconds,
+        peer_layers, peer_seconds / seconds,
+        peer_layers / measured.layers_seconds);
+  }
+  return json;
+}
+
+int Run(const Options& options) {
+  auto device = MakeCpuDevice(DescribeCpu(options.threads));
+  if (!device.ok()) {
+    std::cerr << device.status().message() << "\n";
+    return 1;
+  }
+  Json results = {{"machine", MachineJson((*device)->backend())}};
+  std::cout << "machine: " << results["machine"].dump() << "\n"
+            << "FLOPs of attention count the full square.\n";
+  for (const std::string& shape : options.shapes) {
+    for (const std::string& precision : options.precisions) {
+      const absl::StatusOr<Json> job = BenchJob(
+          options, shape, precision == "bf16" ? DType::kBf16 : DType::kF32);
+      if (!job.ok()) {
+        std::cerr << shape << " " << precision << ": " << job.status().message()
+                  << "\n";
+        return 1;
+      }
+      results["jobs"].push_back(*job);
+      std::cout << std::flush;
+    }
+  }
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    file << results.dump(2) << "\n";
+    if (!file.flush()) {
+      std::cerr << options.json << ": cannot be written\n";
+      return 1;
+    }
+    std::cout << "\nresults: " << options.json << "\n";
+  }
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Measures training steps against the machine's products.",
+               "ebb-bench");
+  app.add_option("--shape", options.shapes, "models")
+      ->check(CLI::IsMember(ShapeNames()))
+      ->delimiter(',');
+  app.add_option("--precision", options.precisions, "fp32, bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->delimiter(',');
+  app.add_option("--policy", options.policies,
+                 "the first is what the others are compared with")
+      ->check(CLI::IsMember({"none", "selective", "cheap", "full", "sqrt"}))
+      ->delimiter(',');
+  app.add_option("--steps", options.steps, "timed steps")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
+  app.add_flag("--profile", options.profile, "where a step's time goes");
+  app.add_option("--json", options.json, "file for all figures");
+  app.add_option("--peer-program", options.peer,
+                 "program that measures the same work elsewhere");
+  CLI11_PARSE(app, argc, argv);
+  return Run(options);
+}
+
+}  // namespace
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) { return ebb::bench::Main(argc, argv); }

@@ -1,0 +1,52 @@
+// Sizes of the bench's models.
+#include "integration_tests/bench/shapes.h"
+
+#include "kernels/status.h"
+
+namespace ebb::bench {
+
+std::vector<std::string> ShapeNames() {
+  return {"gpt2-124m", "llama", "small"};
+}
+
+JobSpec MakeJob(const std::string& name, DType precision, int threads) {
+  JobSpec spec;
+  spec.name = name;
+  spec.precision = precision;
+  spec.threads = threads;
+  spec.global_batch = 8;
+  spec.micro_batch = 2;
+  spec.steps = 1;
+  ModelSpec& model = spec.model;
+  if (name == "small") {
+    model.layers = 4;
+    model.hidden = 256;
+    model.heads = model.kv_heads = 4;
+    model.ffn = 1024;
+    model.vocab = 4096;
+    model.seq_len = 256;
+  } else {
+    EBB_CHECK(name == "gpt2-124m" || name == "llama");
+    model.layers = 12;
+    model.hidden = 768;
+    model.heads = model.kv_heads = 12;
+    model.ffn = 3072;
+    model.vocab = 50257;
+    model.seq_len = 512;
+  }
+  if (name == "llama") {
+    model.kv_heads = 4;
+    model.ffn = 2048;
+    model.vocab = 32000;
+    model.norm = Norm::kRmsNorm;
+    model.activation = Activation::kSwiglu;
+    model.positions = Positions::kRope;
+    model.bias = false;
+    model.tied_embeddings = false;
+  }
+  spec.eval.micro = spec.micro_batch;
+  spec.eval.seq_len = model.seq_len;
+  return spec;
+}
+
+}  // namespace ebb::bench

@@ -1,0 +1,259 @@
+// Steps by the real programs, executor and kernels, without the service.
+#include "integration_tests/bench/step_bench.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "kernels/device.h"
+#include "kernels/op_call.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/op_def.h"
+#include "kernels/philox.h"
+#include "kernels/status.h"
+#include "worker/program/job_programs.h"
+#include "worker/program/policy.h"
+#include "worker/runtime/arena_memory.h"
+#include "worker/runtime/executor.h"
+#include "worker/runtime/model_state.h"
+
+namespace ebb::bench {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Hands everything on to another device and, when asked to, keeps the seconds
+// of every launch.
+class TimingDevice final : public Device {
+ public:
+  explicit TimingDevice(std::unique_ptr<Device> device)
+      : device_(std::move(device)) {}
+
+  void StartTiming() { timing_ = true; }
+  const std::vector<double>& launch_seconds() const { return seconds_; }
+
+  const Backend& backend() const override { return device_->backend(); }
+  const KernelTable& kernels() const override { return device_->kernels(); }
+  int64_t AvailableBytes() const override { return device_->AvailableBytes(); }
+  absl::StatusOr<void*> Allocate(int64_t bytes) override {
+    return device_->Allocate(bytes);
+  }
+  void Free(void* memory, int64_t bytes) override {
+    device_->Free(memory, bytes);
+  }
+  void CopyToDevice(void* device, const void* host, int64_t bytes,
+                    Stream stream) override {
+    device_->CopyToDevice(device, host, bytes, stream);
+  }
+  void CopyToHost(void* host, const void* device, int64_t bytes,
+                  Stream stream) override {
+    device_->CopyToHost(host, device, bytes, stream);
+  }
+  void Fill(void* device, int byte, int64_t bytes, Stream stream) override {
+    device_->Fill(device, byte, bytes, stream);
+  }
+  absl::Status Launch(Kernel kernel, const OpCall& call,
+                      Stream stream) override {
+    if (!timing_) return device_->Launch(kernel, call, stream);
+    const double start = Now();
+    absl::Status status = device_->Launch(kernel, call, stream);
+    seconds_.push_back(Now() - start);
+    return status;
+  }
+  absl::Status Synchronize() override { return device_->Synchronize(); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  bool timing_ = false;
+  std::vector<double> seconds_;
+};
+
+class RandomTokens final : public BatchSource {
+ public:
+  explicit RandomTokens(int64_t vocab) : vocab_(vocab) {}
+
+  absl::Status Fill(int64_t first_sequence, std::span<int32_t> tokens,
+                    std::span<int32_t> targets) override {
+    for (size_t n = 0; n < tokens.size(); ++n) {
+      const auto draw = philox::Draw(philox::Key(1, 2), n, first_sequence, 0);
+      tokens[n] = static_cast<int32_t>(draw[0] % vocab_);
+      targets[n] = static_cast<int32_t>(draw[1] % vocab_);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t vocab_;
+};
+
+// Types of the instruction's slots, and the gradients that it computes.
+struct CallTypes {
+  std::vector<TensorType> types;
+  uint32_t bound = 0;
+
+  explicit CallTypes(const Instruction& instruction)
+      : types(GetOpDef(instruction.op).slots.size()) {
+    for (const Operand& operand : instruction.operands) {
+      types[operand.slot] = operand.type;
+      if (operand.gradient && operand.written) bound |= Reads(operand.slot);
+    }
+  }
+};
+
+double ProductFlops(const Instruction& instruction) {
+  const OpDef& def = GetOpDef(instruction.op);
+  if (def.product_flops == nullptr) return 0;
+  const CallTypes call(instruction);
+  return static_cast<double>(
+      def.product_flops(instruction.attrs, call.types, call.bound));
+}
+
+// Calls visit(block, instruction) for every launch of a step, in order.
+template <typename Visit>
+void ForEachLaunch(const Program& program, const Visit& visit) {
+  const auto run = [&](int begin, int end) {
+    for (int b = begin; b < end; ++b) {
+      const Block& block = program.blocks[b];
+      for (int i = 0; i < block.count; ++i) {
+        for (const Instruction& instruction : block.instructions) {
+          if (instruction.kind == InstructionKind::kCompute) {
+            visit(block, instruction);
+          }
+        }
+      }
+    }
+  };
+  run(0, program.begin_microbatch);
+  for (int m = 0; m < program.num_microbatches; ++m) {
+    run(program.begin_microbatch, program.end_microbatch);
+  }
+  run(program.end_microbatch, static_cast<int>(program.blocks.size()));
+}
+
+// Adds the products of one linear.
+void CountProducts(const Instruction& instruction,
+                   std::map<ProductShape, int64_t>& counts) {
+  using Kind = ProductShape::Kind;
+  const CallTypes call(instruction);
+  const auto count = [&](Kind kind, int64_t rows, int64_t inputs,
+                         int64_t outputs) {
+    ++counts[{
+        .kind = kind, .rows = rows, .inputs = inputs, .outputs = outputs}];
+  };
+  const auto& x = call.types[linear::kX].dims;
+  const auto& weight = call.types[linear::kWeight].dims;
+  const auto& y = call.types[linear::kY].dims;
+  if (!instruction.backward_kernel) {
+    count(Kind::kForward, x[0], weight[1], weight[0]);
+  }
+  if (HasSlot(call.bound, linear::kX)) {
+    count(Kind::kInputGradient, y[0], weight[1], weight[0]);
+  }
+  if (HasSlot(call.bound, linear::kWeight)) {
+    count(Kind::kWeightGradient, y[0], weight[1], weight[0]);
+  }
+}
+
+// What the program says, without running it.
+void DescribeWork(const Program& program, StepMeasurement& to) {
+  std::map<ProductShape, int64_t> counts;
+  ForEachLaunch(program, [&](const Block&, const Instruction& instruction) {
+    const double flops = ProductFlops(instruction);
+    if (instruction.phase == Phase::kRecompute) {
+      to.recompute_product_flops += flops;
+      return;
+    }
+    if (instruction.phase == Phase::kUpdate) return;
+    to.model_product_flops += flops;
+    if (instruction.op == Op::kLinear) CountProducts(instruction, counts);
+  });
+  for (const auto& [shape, count] : counts)
+    to.products.push_back({shape, count});
+}
+
+// Sums the timed launches by op and phase.
+absl::Status Attribute(const Program& program,
+                       const std::vector<double>& seconds,
+                       StepMeasurement& to) {
+  std::map<std::pair<std::string, std::string>, ProfileEntry> entries;
+  size_t next = 0;
+  ForEachLaunch(program, [&](const Block& block,
+                             const Instruction& instruction) {
+    if (next >= seconds.size()) return;
+    const double spent = seconds[next++];
+    ProfileEntry& entry =
+        entries[{GetOpDef(instruction.op).name, PhaseName(instruction.phase)}];
+    entry.op = GetOpDef(instruction.op).name;
+    entry.phase = PhaseName(instruction.phase);
+    entry.seconds += spent;
+    entry.product_flops += ProductFlops(instruction);
+    ++entry.calls;
+    if (block.period > 0 && instruction.phase != Phase::kUpdate) {
+      to.layers_seconds += spent;
+    }
+  });
+  if (next != seconds.size()) {
+    return absl::InternalError("launches differ from the program's");
+  }
+  for (auto& [key, entry] : entries) to.profile.push_back(std::move(entry));
+  std::sort(to.profile.begin(), to.profile.end(),
+            [](const ProfileEntry& a, const ProfileEntry& b) {
+              return a.seconds > b.seconds;
+            });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StepMeasurement> MeasureSteps(const JobSpec& spec,
+                                             int num_steps) {
+  EBB_ASSIGN_OR_RETURN(std::unique_ptr<Device> cpu,
+                       MakeCpuDevice(DescribeCpu(spec.threads)));
+  TimingDevice device(std::move(cpu));
+  EBB_ASSIGN_OR_RETURN(const Graph graph, BuildTrainingGraph(spec));
+  EBB_ASSIGN_OR_RETURN(const Plan plan, MakePolicyPlan(graph, spec.memory));
+  EBB_ASSIGN_OR_RETURN(const JobPrograms programs,
+                       LowerJob(spec, plan, device.backend(), 1));
+  const Program& program = programs.training;
+  EBB_ASSIGN_OR_RETURN(const ArenaMemory state,
+                       ArenaMemory::Allocate(device, program.state_bytes));
+  EBB_ASSIGN_OR_RETURN(const ArenaMemory step,
+                       ArenaMemory::Allocate(device, program.step_bytes));
+  const ArenaView arenas = {state.data(), state.bytes(), step.data(),
+                            step.bytes()};
+  ModelState(programs.graph, program, arenas).Initialize(spec.seed);
+  EBB_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Executor> executor,
+      Executor::Create(program, device, arenas, {.precision = spec.precision}));
+
+  RandomTokens tokens(spec.model.vocab);
+  StepMeasurement measured;
+  DescribeWork(program, measured);
+  measured.peak_bytes = PredictRank(programs, device.backend()).peak_bytes;
+  for (int n = 0; n < num_steps + 2; ++n) {
+    const bool warm_up = n == 0, timed_launches = n == num_steps + 1;
+    if (timed_launches) device.StartTiming();
+    const StepScalars scalars = {
+        .seed = spec.seed, .step = n + 1, .learning_rate = 1e-4f};
+    EBB_ASSIGN_OR_RETURN(const StepReport report,
+                         executor->RunStep(scalars, tokens, 0));
+    if (!warm_up && !timed_launches) {
+      measured.step_seconds.push_back(report.duration_seconds);
+    }
+    measured.tokens = report.tokens;
+    measured.model_flops = report.model_flops;
+    measured.recompute_flops = report.recompute_flops;
+    measured.loss = report.loss;
+  }
+  EBB_RETURN_IF_ERROR(Attribute(program, device.launch_seconds(), measured));
+  return measured;
+}
+
+}  // namespace ebb::bench

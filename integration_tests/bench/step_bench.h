@@ -1,0 +1,59 @@
+// Times training steps of a job under a policy, and says where the time goes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/model/job_spec.h"
+
+namespace ebb::bench {
+
+// One product of the step's linears: C [m, n] of sums over k.
+struct ProductShape {
+  enum class Kind : uint8_t { kForward, kInputGradient, kWeightGradient };
+  Kind kind = Kind::kForward;
+  int64_t rows = 0, inputs = 0, outputs = 0;  // N, I, O of the linear
+  auto operator<=>(const ProductShape&) const = default;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(rows) * static_cast<double>(inputs) *
+           static_cast<double>(outputs);
+  }
+};
+
+struct CountedProduct {
+  ProductShape shape;
+  int64_t count = 0;  // in one step
+};
+
+// Time of all instructions of one op in one phase.
+struct ProfileEntry {
+  std::string op;
+  std::string phase;  // forward, recompute, backward, update
+  int64_t calls = 0;  // of one step
+  double seconds = 0;
+  double product_flops = 0;
+};
+
+struct StepMeasurement {
+  std::vector<double> step_seconds;  // as measured, in order
+  double layers_seconds = 0;  // of one step: forward and backward of layers
+  int64_t tokens = 0;         // of one step
+  double model_flops = 0, recompute_flops = 0;
+  // Of matrix products alone, attention's full square included.
+  double model_product_flops = 0, recompute_product_flops = 0;
+  int64_t peak_bytes = 0;
+  double loss = 0;                       // of the last step
+  std::vector<CountedProduct> products;  // of linears, no recompute
+  std::vector<ProfileEntry> profile;     // by falling seconds
+};
+
+// Runs a step to warm up, `num_steps` timed ones and one more with every
+// instruction timed. Tokens are drawn uniformly from a fixed seed.
+// Errors: those of planning, of missing memory and of the executor.
+absl::StatusOr<StepMeasurement> MeasureSteps(const JobSpec& spec,
+                                             int num_steps);
+
+}  // namespace ebb::bench
