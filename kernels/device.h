@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/kernel_table.h"
 #include "kernels/op_call.h"
+#include "kernels/row_loop.h"
 
 namespace ebb {
 
@@ -36,6 +37,8 @@ class Device {
   // Runs a kernel. Errors: INTERNAL if the launch failed.
   virtual absl::Status Launch(Kernel kernel, const OpCall& call,
                               Stream stream) = 0;
+  // Runs several ops row by row. Errors: INTERNAL if the launch failed.
+  virtual absl::Status LaunchRows(const RowLoop& loop, Stream stream) = 0;
   // Waits for all work. Errors: INTERNAL for asynchronous failures.
   virtual absl::Status Synchronize() = 0;
 };

@@ -50,7 +50,8 @@ struct OpCall {
   uint64_t value_key = 0;         // key of random draws, from the name of the
                                   // op's first output (ValueKey)
   int64_t row_offset = 0;         // first row of the microbatch that this call
-                                  // sees; above 0 in a chunked head only
+                                  // sees, counted as in row_loop.h; above 0 in
+                                  // a chunked head and in row loops
   const StepScalars* scalars = nullptr;
 };
 

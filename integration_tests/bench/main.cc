@@ -166,11 +166,11 @@ void PrintProducts(const std::vector<ProductRate>& rates) {
 void PrintProfile(const StepMeasurement& measured) {
   double total = 0;
   for (const ProfileEntry& entry : measured.profile) total += entry.seconds;
-  absl::PrintF("    %-20s %-10s %6s %9s %6s %8s\n", "op", "phase", "calls",
+  absl::PrintF("    %-36s %-10s %6s %9s %6s %8s\n", "op", "phase", "calls",
                "seconds", "share", "GFLOP/s");
   for (const ProfileEntry& entry : measured.profile) {
     if (entry.seconds < 0.002 * total) break;
-    absl::PrintF("    %-20s %-10s %6d %9.4f %5.1f%% %8.1f\n", entry.op,
+    absl::PrintF("    %-36s %-10s %6d %9.4f %5.1f%% %8.1f\n", entry.op,
                  entry.phase, entry.calls, entry.seconds,
                  100 * entry.seconds / total,
                  entry.product_flops * 1e-9 / entry.seconds);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/device.h"
 #include "kernels/op_call.h"
 #include "kernels/ops/linear.h"
@@ -67,6 +68,13 @@ class TimingDevice final : public Device {
     seconds_.push_back(Now() - start);
     return status;
   }
+  absl::Status LaunchRows(const RowLoop& loop, Stream stream) override {
+    if (!timing_) return device_->LaunchRows(loop, stream);
+    const double start = Now();
+    absl::Status status = device_->LaunchRows(loop, stream);
+    seconds_.push_back(Now() - start);
+    return status;
+  }
   absl::Status Synchronize() override { return device_->Synchronize(); }
 
  private:
@@ -115,9 +123,10 @@ double ProductFlops(const Instruction& instruction) {
       def.product_flops(instruction.attrs, call.types, call.bound));
 }
 
-// Calls visit(block, instruction) for every launch of a step, in order.
+// Calls visit(block, instruction) for every instruction of a step that
+// computes, in order.
 template <typename Visit>
-void ForEachLaunch(const Program& program, const Visit& visit) {
+void ForEachCompute(const Program& program, const Visit& visit) {
   const auto run = [&](int begin, int end) {
     for (int b = begin; b < end; ++b) {
       const Block& block = program.blocks[b];
@@ -164,7 +173,7 @@ void CountProducts(const Instruction& instruction,
 // What the program says, without running it.
 void DescribeWork(const Program& program, StepMeasurement& to) {
   std::map<ProductShape, int64_t> counts;
-  ForEachLaunch(program, [&](const Block&, const Instruction& instruction) {
+  ForEachCompute(program, [&](const Block&, const Instruction& instruction) {
     const double flops = ProductFlops(instruction);
     if (instruction.phase == Phase::kRecompute) {
       to.recompute_product_flops += flops;
@@ -178,27 +187,39 @@ void DescribeWork(const Program& program, StepMeasurement& to) {
     to.products.push_back({shape, count});
 }
 
-// Sums the timed launches by op and phase.
+// "add", or "add+layer_norm" for a row loop.
+std::string OpsOfLaunch(const Block& block, const Instruction& first) {
+  std::string ops = GetOpDef(first.op).name;
+  if (first.slice_rows == 0) return ops;
+  for (size_t n = &first - block.instructions.data() + 1;
+       n < block.instructions.size() && block.instructions[n].continues; ++n) {
+    absl::StrAppend(&ops, "+", GetOpDef(block.instructions[n].op).name);
+  }
+  return ops;
+}
+
+// Sums the timed launches by ops and phase.
 absl::Status Attribute(const Program& program,
                        const std::vector<double>& seconds,
                        StepMeasurement& to) {
-  std::map<std::pair<std::string, std::string>, ProfileEntry> entries;
+  std::map<std::string, ProfileEntry> entries;  // by op and phase
   size_t next = 0;
-  ForEachLaunch(program, [&](const Block& block,
-                             const Instruction& instruction) {
-    if (next >= seconds.size()) return;
-    const double spent = seconds[next++];
-    ProfileEntry& entry =
-        entries[{GetOpDef(instruction.op).name, PhaseName(instruction.phase)}];
-    entry.op = GetOpDef(instruction.op).name;
-    entry.phase = PhaseName(instruction.phase);
-    entry.seconds += spent;
-    entry.product_flops += ProductFlops(instruction);
-    ++entry.calls;
-    if (block.period > 0 && instruction.phase != Phase::kUpdate) {
-      to.layers_seconds += spent;
-    }
-  });
+  ForEachCompute(
+      program, [&](const Block& block, const Instruction& instruction) {
+        if (instruction.continues || next >= seconds.size()) return;
+        const double spent = seconds[next++];
+        const std::string op = OpsOfLaunch(block, instruction);
+        ProfileEntry& entry =
+            entries[absl::StrCat(PhaseName(instruction.phase), " ", op)];
+        entry.op = op;
+        entry.phase = PhaseName(instruction.phase);
+        entry.seconds += spent;
+        entry.product_flops += ProductFlops(instruction);
+        ++entry.calls;
+        if (block.period > 0 && instruction.phase != Phase::kUpdate) {
+          to.layers_seconds += spent;
+        }
+      });
   if (next != seconds.size()) {
     return absl::InternalError("launches differ from the program's");
   }

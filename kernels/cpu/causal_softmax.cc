@@ -16,15 +16,16 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
-// Rows begin .. end - 1 of all B * H * T rows; x may be y.
+// Rows begin .. end - 1 of all B * H * T rows, the first of which is query
+// `query`; x may be y.
 void CausalSoftmaxForwardRows(const float* scores, float* probs, size_t seq_len,
-                              size_t begin, size_t end) {
+                              size_t query, size_t begin, size_t end) {
   const Floats d;
   const FloatVec lowest = hn::Set(d, std::numeric_limits<float>::lowest());
   for (size_t row = begin; row < end; ++row) {
     const float* x = scores + row * seq_len;
     float* y = probs + row * seq_len;
-    const size_t length = row % seq_len + 1;  // s <= t
+    const size_t length = (query + row) % seq_len + 1;  // s <= t
     FloatVec largest = lowest;
     ForEachVector(length, [&](size_t i, auto count) HWY_ATTR {
       largest = hn::Max(largest, OrElse(LoadSome(x + i, count), lowest, count));
@@ -46,14 +47,14 @@ void CausalSoftmaxForwardRows(const float* scores, float* probs, size_t seq_len,
 
 // dx may be dy.
 void CausalSoftmaxBackwardRows(const float* probs, const float* dprobs,
-                               float* dscores, size_t seq_len, size_t begin,
-                               size_t end) {
+                               float* dscores, size_t seq_len, size_t query,
+                               size_t begin, size_t end) {
   const Floats d;
   for (size_t row = begin; row < end; ++row) {
     const float* y = probs + row * seq_len;
     const float* dy = dprobs + row * seq_len;
     float* dx = dscores + row * seq_len;
-    const size_t length = row % seq_len + 1;
+    const size_t length = (query + row) % seq_len + 1;
     FloatVec sum = hn::Zero(d);
     ForEachVector(length, [&](size_t i, auto count) HWY_ATTR {
       sum = hn::MulAdd(LoadSome(y + i, count), LoadSome(dy + i, count), sum);
@@ -86,7 +87,7 @@ void CausalSoftmaxForward(const OpCall& call, Stream) {
   ParallelFor(type.num_elements() / seq_len, RowGrain(seq_len),
               [&](int64_t begin, int64_t end) {
                 HWY_DYNAMIC_DISPATCH(CausalSoftmaxForwardRows)
-                (x, y, seq_len, begin, end);
+                (x, y, seq_len, call.row_offset % seq_len, begin, end);
               });
 }
 
@@ -99,7 +100,7 @@ void CausalSoftmaxBackward(const OpCall& call, Stream) {
   ParallelFor(type.num_elements() / seq_len, RowGrain(seq_len),
               [&](int64_t begin, int64_t end) {
                 HWY_DYNAMIC_DISPATCH(CausalSoftmaxBackwardRows)
-                (y, dy, dx, seq_len, begin, end);
+                (y, dy, dx, seq_len, call.row_offset % seq_len, begin, end);
               });
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/row_loop.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/device.h"
 #include "kernels/status.h"
@@ -78,6 +79,16 @@ class CpuDevice : public Device {
     omp_set_num_threads(backend_.threads);
     try {
       kernel(call, stream);
+    } catch (const std::exception& error) {
+      return absl::InternalError(absl::StrCat("kernel failed: ", error.what()));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status LaunchRows(const RowLoop& loop, Stream stream) override {
+    omp_set_num_threads(backend_.threads);
+    try {
+      cpu::RunRowLoop(loop, stream);
     } catch (const std::exception& error) {
       return absl::InternalError(absl::StrCat("kernel failed: ", error.what()));
     }

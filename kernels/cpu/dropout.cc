@@ -4,6 +4,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/philox.h"
+#include "kernels/row_loop.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/dropout.cc"
@@ -46,11 +47,15 @@ HWY_EXPORT(DropoutRange);
 
 void DropElements(const OpCall& call, const TensorType& type, const float* x,
                   float* y) {
-  // [N, D]: seq_len rows a sequence; [B, H, T, T]: one row a sequence.
-  const int64_t rows_per_sequence = type.rank == 4 ? 1 : call.attrs->seq_len;
-  const int64_t size = rows_per_sequence * type.row_elements();
+  // Rows as in row_loop.h: [N, D] has seq_len a sequence, [B, H, T, T] has
+  // num_heads times as many.
+  const bool is_attention = type.rank == 4;
+  const int64_t rows_per_sequence =
+      int64_t{call.attrs->seq_len} * (is_attention ? call.attrs->num_heads : 1);
+  const int64_t row_elements = type.num_elements() / NumLoopRows(type);
+  const int64_t size = rows_per_sequence * row_elements;
   const int64_t first_element =
-      call.row_offset % rows_per_sequence * type.row_elements();
+      call.row_offset % rows_per_sequence * row_elements;
   const int64_t first_sequence =
       call.scalars->first_sequence + call.row_offset / rows_per_sequence;
   const uint64_t key = philox::Key(call.scalars->seed, call.value_key);

@@ -10,8 +10,9 @@
 
 namespace ebb::cpu {
 
-// Threads that the next parallel region gets.
+// Threads that the next parallel region gets: one within a region.
 inline int NumThreads() {
+  if (omp_in_parallel()) return 1;
   return std::min(omp_get_max_threads(), omp_get_thread_limit());
 }
 

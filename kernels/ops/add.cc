@@ -43,6 +43,7 @@ constinit const OpDef kDef = {
     .forward_flops = ForwardFlops,
     .backward_flops = NoGradientFlops,
     .may_overwrite = kMayOverwrite,
+    .row_slots = Reads(kA, kB, kY),
 };
 
 }  // namespace ebb::add

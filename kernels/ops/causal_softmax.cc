@@ -47,6 +47,7 @@ constinit const OpDef kDef = {
     .forward_flops = ForwardFlops,
     .backward_flops = BackwardFlops,
     .may_overwrite = kMayOverwrite,
+    .row_slots = Reads(kX, kY),
 };
 
 }  // namespace ebb::causal_softmax

@@ -55,6 +55,7 @@ constinit const OpDef kDef = {
     .forward_flops = ForwardFlops,
     .backward_flops = BackwardFlops,
     .may_overwrite = kMayOverwrite,
+    .row_slots = Reads(kLogits, kTargets, kLosses, kLse),
 };
 
 }  // namespace ebb::cross_entropy

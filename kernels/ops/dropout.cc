@@ -1,6 +1,7 @@
 // Description of dropout.
 #include "kernels/ops/dropout.h"
 
+#include "absl/strings/str_cat.h"
 #include "kernels/ops/type_check.h"
 #include "kernels/status.h"
 
@@ -17,6 +18,13 @@ absl::Status Infer(const OpAttrs& attrs, std::span<TensorType> types) {
   EBB_RETURN_IF_ERROR(CheckDropout(kDef, attrs));
   if (types[kX].rank == 4) {
     EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 4));
+    if (types[kX].dims[1] != attrs.num_heads ||
+        types[kX].dims[2] != attrs.seq_len) {
+      return SlotError(kDef, kX,
+                       absl::StrCat(attrs.num_heads, " heads of ",
+                                    attrs.seq_len, " queries"),
+                       types[kX]);
+    }
   } else {
     EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 2));
     EBB_RETURN_IF_ERROR(CheckSequences(kDef, attrs, types, kX));
@@ -49,6 +57,7 @@ constinit const OpDef kDef = {
     .forward_flops = ForwardFlops,
     .backward_flops = BackwardFlops,
     .may_overwrite = kMayOverwrite,
+    .row_slots = Reads(kX, kY),
 };
 
 }  // namespace ebb::dropout

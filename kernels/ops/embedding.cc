@@ -35,6 +35,7 @@ constinit const OpDef kDef = {
     .infer = Infer,
     .forward_flops = NoFlops,
     .backward_flops = BackwardFlops,
+    .row_slots = Reads(kTokens, kY),
 };
 
 }  // namespace ebb::embedding

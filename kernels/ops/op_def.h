@@ -82,6 +82,11 @@ struct OpDef {
   // Of forward_flops and backward_flops, what matrix products do. Null: none.
   // MFU and product shares take these alone. `bound` 0: forward.
   int64_t (*product_flops)(const OpAttrs&, Types, uint32_t bound) = nullptr;
+  // Slots with a row a token where the op treats every row alone (0: it does
+  // not): row n of outputs and of input gradients depends on row n of these and
+  // on whole params. The kernel may then be given some rows, with row_offset
+  // the first, and gives the same bits (kernels/row_loop.h).
+  uint32_t row_slots = 0;
   // The output comes from matrix products: policy `cheap` keeps it.
   bool is_product = false;
 

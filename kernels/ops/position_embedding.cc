@@ -54,6 +54,7 @@ constinit const OpDef kDef = {
     .forward_flops = ForwardFlops,
     .backward_flops = BackwardFlops,
     .may_overwrite = kMayOverwrite,
+    .row_slots = Reads(kX, kY),
 };
 
 }  // namespace ebb::position_embedding

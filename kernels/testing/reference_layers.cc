@@ -13,6 +13,7 @@
 #include "kernels/ops/linear.h"
 #include "kernels/ops/position_embedding.h"
 #include "kernels/philox.h"
+#include "kernels/row_loop.h"
 #include "kernels/testing/reference_kernels.h"
 
 namespace ebb::reference {
@@ -213,10 +214,10 @@ namespace {
 
 // Factor of element i of a dropout's value: 0 or 1 / (1 - dropout).
 double KeepFactor(const Call& c, const TensorType& type, int64_t i) {
+  const int64_t row_elements = type.num_elements() / NumLoopRows(type);
   const int64_t elements_per_sequence =
-      type.rank == 4 ? type.row_elements()
-                     : c.attrs.seq_len * type.row_elements();
-  const int64_t position = c.row_offset * type.row_elements() + i;
+      (type.rank == 4 ? c.attrs.num_heads : 1) * c.attrs.seq_len * row_elements;
+  const int64_t position = c.row_offset * row_elements + i;
   const int64_t sequence =
       c.scalars.first_sequence + position / elements_per_sequence;
   const int64_t element = position % elements_per_sequence;

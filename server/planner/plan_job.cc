@@ -140,9 +140,9 @@ std::map<std::pair<std::string, int>, double> RecomputeFlops(
       if (instruction.phase != Phase::kRecompute) continue;
       for (int64_t i = 0; i < block.count; ++i) {
         for (const Operand& operand : instruction.operands) {
-          const Buffer& buffer = block.buffers[operand.buffer];
+          const ValueName name = NameOf(block, instruction, operand);
           const std::pair<std::string, int> value = {
-              buffer.name, block.LayerOf(i, buffer.layer_offset)};
+              name.name, block.LayerOf(i, name.layer_offset)};
           if (!operand.written || dropped.count(value) == 0) continue;
           flops[value] += instruction.recompute_flops;
           break;

@@ -210,7 +210,7 @@ class Builder {
   // Dropout of x, or x itself where the model has none.
   int Dropout(Section& section, absl::string_view name, int x) {
     if (dropout_ == 0) return x;
-    OpAttrs attrs = Attrs();
+    OpAttrs attrs = HeadAttrs();
     attrs.dropout = dropout_;
     return section.Apply(name, Op::kDropout, attrs, {{x}});
   }

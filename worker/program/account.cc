@@ -106,6 +106,7 @@ class Walk {
       EBB_RETURN_IF_ERROR(Allocate(block.buffers[buffer], i));
     }
     for (const Operand& operand : instruction.operands) {
+      if (operand.buffer < 0) continue;
       const Buffer& buffer = block.buffers[operand.buffer];
       if (buffer.address.arena == Arena::kStep &&
           in_use_.count(buffer.address.At(i)) == 0) {

@@ -142,13 +142,6 @@ void Drafter::WriteHeadBlock(const char* name, int64_t first_row, int64_t rows,
       written(bind_chunk(cross_entropy::kLse, lse, Content::kValue))};
   add(std::move(loss_forward), loss_types, 0);
 
-  DraftInstruction sum = StartUpdate(Op::kSum, "loss_sum");
-  sum.phase = Phase::kForward;
-  const TensorType total_type(DType::kF64, 1);
-  sum.operands = {bind_chunk(sum::kX, losses, Content::kValue),
-                  BindWhole(sum::kTotal, draft_.loss_total, total_type, true)};
-  add(std::move(sum), {loss_types[cross_entropy::kLosses], total_type}, 0);
-
   if (backward) {
     DraftInstruction loss_backward = Start(loss, Phase::kBackward, 0);
     loss_backward.backward_kernel = true;
@@ -159,7 +152,16 @@ void Drafter::WriteHeadBlock(const char* name, int64_t first_row, int64_t rows,
         written(gradient(
             bind_chunk(cross_entropy::kLogits, logits, Content::kGradient)))};
     add(std::move(loss_backward), loss_types, Reads(cross_entropy::kLogits));
+  }
+  // Behind both: they may run as one over rows of logits.
+  DraftInstruction sum = StartUpdate(Op::kSum, "loss_sum");
+  sum.phase = Phase::kForward;
+  const TensorType total_type(DType::kF64, 1);
+  sum.operands = {bind_chunk(sum::kX, losses, Content::kValue),
+                  BindWhole(sum::kTotal, draft_.loss_total, total_type, true)};
+  add(std::move(sum), {loss_types[cross_entropy::kLosses], total_type}, 0);
 
+  if (backward) {
     StorageKey x_key = KeyOf(x, kOutsideLayers, 0);
     StorageKey x_gradient_key = x_key;
     x_gradient_key.content = Content::kGradient;

@@ -90,6 +90,7 @@ struct DraftOperand {
   int64_t byte_offset = 0;
   int64_t byte_offset_stride = 0;
   int64_t row_stride = 0;
+  int64_t scratch_offset = -1;  // as in Operand; then storage is -1
 };
 
 struct DraftInstruction {
@@ -104,6 +105,10 @@ struct DraftInstruction {
   int64_t row_offset_stride = 0;
   std::vector<DraftOperand> operands;
   int64_t workspace_bytes = 0;
+  bool continues = false;  // as in Instruction
+  int64_t slice_rows = 0;
+  int64_t loop_rows = 0;
+  int64_t thread_scratch_bytes = 0;
   double flops = 0;
   double recompute_flops = 0;
   std::string note;

@@ -62,6 +62,10 @@ std::string Operands(const Instruction& instruction) {
     absl::StrAppend(&text, " reads ", absl::StrJoin(reads, ", "));
   }
   if (!instruction.replaces.empty()) absl::StrAppend(&text, "  in place");
+  if (instruction.slice_rows > 0) {
+    absl::StrAppend(&text, "  loop over ", instruction.slice_rows, " rows");
+  }
+  if (instruction.continues) absl::StrAppend(&text, "  in the loop");
   return text;
 }
 

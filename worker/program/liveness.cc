@@ -6,13 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/ops/op_def.h"
+#include "worker/program/fuse.h"
 
 namespace ebb {
 namespace {
 
 class Analysis {
  public:
-  Analysis(Draft& draft, bool training) : draft_(draft), training_(training) {}
+  Analysis(Draft& draft, bool training, const Backend& backend)
+      : draft_(draft), training_(training), backend_(backend) {}
 
   absl::Status Run() {
     NumberLines();
@@ -20,6 +22,7 @@ class Analysis {
     KeepRecords();
     ExtendAcrossLoops();
     for (DraftBlock& block : draft_.microbatch) ChooseInPlace(block);
+    for (DraftBlock& block : draft_.microbatch) SettleLoops(block);
     if (absl::Status s = CheckStream(); !s.ok()) return s;
     WriteLists();
     return absl::OkStatus();
@@ -44,6 +47,7 @@ class Analysis {
   }
 
   void ScanUses() {
+    last_use_.assign(draft_.storages.size(), -1);
     for (int line = 0; line < static_cast<int>(lines_.size()); ++line) {
       const DraftInstruction& instruction = *lines_[line];
       const bool backward = instruction.phase == Phase::kBackward ||
@@ -53,6 +57,7 @@ class Analysis {
         if (!IsPlaced(storage)) continue;
         if (storage.first_line < 0) storage.first_line = line;
         storage.last_line = line;
+        last_use_[operand.storage] = line;
         if (backward && !operand.written) storage.read_in_backward = true;
       }
       if (instruction.dropped >= 0) {
@@ -178,6 +183,55 @@ class Analysis {
     }
   }
 
+  // Storages of a row loop live through all of it, since its instructions run
+  // block by block of rows; those that nobody outside it uses need no storage.
+  void SettleLoops(DraftBlock& block) {
+    std::vector<bool> taken(draft_.storages.size(), false);
+    for (const Storage& storage : draft_.storages) {
+      if (storage.takes_over >= 0) taken[storage.takes_over] = true;
+    }
+    std::vector<bool> can_move(draft_.storages.size(), false);
+    const auto for_each_loop = [&](const auto& visit) {
+      for (size_t i = 0; i < block.instructions.size(); ++i) {
+        if (block.instructions[i].slice_rows == 0) continue;
+        const size_t end = EndOfLoop(block, i);
+        visit(i, end, block.first_line + static_cast<int>(i),
+              block.first_line + static_cast<int>(end) - 1);
+      }
+    };
+    for_each_loop([&](size_t begin, size_t end, int first, int last) {
+      for (size_t i = begin; i < end; ++i) {
+        for (const DraftOperand& operand : block.instructions[i].operands) {
+          const Storage& storage = draft_.storages[operand.storage];
+          can_move[operand.storage] =
+              storage.home == Home::kTemporary && storage.takes_over < 0 &&
+              !taken[operand.storage] && storage.first_line >= first &&
+              storage.placed_from >= first &&
+              last_use_[operand.storage] <= last && IsWhole(operand, storage);
+        }
+      }
+    });
+    MoveToScratch(block, can_move, draft_, backend_);
+    for_each_loop([&](size_t begin, size_t end, int first, int last) {
+      for (size_t i = begin; i < end; ++i) {
+        for (const DraftOperand& operand : block.instructions[i].operands) {
+          if (operand.storage < 0) continue;
+          Storage& storage = draft_.storages[operand.storage];
+          if (!IsPlaced(storage)) continue;
+          if (storage.takes_over < 0 && storage.first_line > first &&
+              storage.first_line <= last) {
+            storage.first_line = first;
+          }
+          storage.placed_from =
+              std::min(storage.placed_from, storage.first_line);
+          if (!taken[operand.storage] && storage.last_line >= first) {
+            storage.last_line = std::max(storage.last_line, last);
+          }
+        }
+      }
+    });
+  }
+
   bool TakenAt(int line, int storage) const {
     for (const auto& [old_storage, new_storage] : lines_[line]->replaces) {
       if (old_storage == storage) return true;
@@ -251,13 +305,17 @@ class Analysis {
 
   Draft& draft_;
   const bool training_;
+  const Backend& backend_;
   std::vector<DraftInstruction*> lines_;
+  std::vector<int>
+      last_use_;  // by storage: the last line with an operand on it
 };
 
 }  // namespace
 
-absl::Status AnalyzeLiveness(Draft& draft, bool training) {
-  return Analysis(draft, training).Run();
+absl::Status AnalyzeLiveness(Draft& draft, bool training,
+                             const Backend& backend) {
+  return Analysis(draft, training, backend).Run();
 }
 
 }  // namespace ebb

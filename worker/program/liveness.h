@@ -3,6 +3,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/backend.h"
 #include "worker/program/draft.h"
 
 namespace ebb {
@@ -13,6 +14,7 @@ namespace ebb {
 // inputs are kept for backward.
 // Errors: INTERNAL if the stream (or its gradient) is not updated in place
 // where a block hands it to its next iteration.
-absl::Status AnalyzeLiveness(Draft& draft, bool training);
+absl::Status AnalyzeLiveness(Draft& draft, bool training,
+                             const Backend& backend);
 
 }  // namespace ebb

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/ops/op_def.h"
 #include "kernels/status.h"
 #include "worker/program/account.h"
 #include "worker/program/apply_plan.h"
 #include "worker/program/arena_layout.h"
 #include "worker/program/drafter.h"
+#include "worker/program/fuse.h"
 #include "worker/program/liveness.h"
 
 namespace ebb {
@@ -106,12 +108,17 @@ class BlockEmitter {
     to.flops = from.flops;
     to.recompute_flops = from.recompute_flops;
     to.note = from.note;
+    to.continues = from.continues;
+    to.slice_rows = from.slice_rows;
+    to.loop_rows = from.loop_rows;
+    to.thread_scratch_bytes = from.thread_scratch_bytes;
     for (const DraftOperand& operand : from.operands) {
       Operand o;
       o.slot = operand.slot;
       o.gradient = operand.gradient;
       o.written = operand.written;
-      o.buffer = BufferOf(operand.storage);
+      o.buffer = operand.storage < 0 ? -1 : BufferOf(operand.storage);
+      o.scratch_offset = operand.scratch_offset;
       o.type = operand.type;
       o.byte_offset = operand.byte_offset;
       o.byte_offset_stride = operand.byte_offset_stride;
@@ -156,6 +163,7 @@ void NoteDrops(Program& program) {
   for (Block& forward : program.blocks) {
     for (Instruction& drop : forward.instructions) {
       if (drop.kind != InstructionKind::kDrop) continue;
+      const ValueName dropped = {drop.name, drop.layer_offset};
       for (const Block& block : program.blocks) {
         if (block.first_layer != forward.first_layer || block.period == 0) {
           continue;
@@ -164,9 +172,8 @@ void NoteDrops(Program& program) {
           const Instruction& instruction = block.instructions[i];
           if (instruction.phase != Phase::kRecompute) continue;
           for (const Operand& operand : instruction.operands) {
-            const Buffer& buffer = block.buffers[operand.buffer];
-            if (!operand.written || buffer.name != drop.name ||
-                buffer.layer_offset != drop.layer_offset) {
+            if (!operand.written ||
+                NameOf(block, instruction, operand) != dropped) {
               continue;
             }
             drop.note = absl::StrCat("recomputed at ", block.name, ":", i + 1);
@@ -229,7 +236,8 @@ absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
   drafter.WriteBackward();
   drafter.WriteUpdate(optimizer);
   Draft draft = std::move(drafter).Take();
-  EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/true));
+  FuseRows(draft, backend);
+  EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/true, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
 }
 
@@ -246,7 +254,8 @@ absl::StatusOr<Program> LowerEvaluation(const Graph& graph,
   drafter.WriteForward();
   drafter.WriteHead(/*backward=*/false);
   Draft draft = std::move(drafter).Take();
-  EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/false));
+  FuseRows(draft, backend);
+  EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/false, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
 }
 

@@ -1,4 +1,6 @@
-// The words for memory classes, phases and decisions.
+// The words for memory classes, phases and decisions; names of values.
+#include "absl/strings/str_cat.h"
+#include "kernels/ops/op_def.h"
 #include "worker/program/memory_class.h"
 #include "worker/program/plan.h"
 #include "worker/program/program.h"
@@ -55,6 +57,17 @@ const char* ActivationDecisionName(ActivationDecision decision) {
       return "recompute";
   }
   return "?";
+}
+
+ValueName NameOf(const Block& block, const Instruction& instruction,
+                 const Operand& operand) {
+  if (operand.buffer < 0) {
+    const SlotDef& slot = GetOpDef(instruction.op).slots[operand.slot];
+    return {absl::StrCat(instruction.name, ".", slot.name),
+            instruction.layer_offset};
+  }
+  const Buffer& buffer = block.buffers[operand.buffer];
+  return {buffer.name, buffer.layer_offset};
 }
 
 }  // namespace ebb

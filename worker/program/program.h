@@ -59,6 +59,9 @@ struct Operand {
   int64_t byte_offset = 0;
   int64_t byte_offset_stride = 0;
   int64_t row_stride = 0;  // elements
+  // An intermediate of a row loop that nobody else reads: it has no buffer (-1)
+  // and lies at this offset of a thread's scratch. -1: it has one.
+  int64_t scratch_offset = -1;
 };
 
 enum class InstructionKind : uint8_t {
@@ -84,6 +87,14 @@ struct Instruction {
   std::vector<Operand> operands;
   int32_t workspace = -1;  // buffer, in `allocates` and `frees` too; -1: none
 
+  // Row loops (kernels/row_loop.h): the first instruction of one has the rows
+  // of a block and of the whole, the others continue it. All run when the first
+  // does; what they use is alive from the first to the last.
+  bool continues = false;
+  int64_t slice_rows = 0;
+  int64_t loop_rows = 0;
+  int64_t thread_scratch_bytes = 0;
+
   // Buffers that come to life before the instruction runs, and that die after
   // it. An in-place result takes over its operand's storage: the pair is in
   // `replaces` (old, new) and the old one ends as the new one begins. A storage
@@ -101,6 +112,13 @@ struct Instruction {
   double recompute_flops = 0;  // of these: phase recompute, or computed twice
                                // inside the op's backward
   std::string note;            // for the dump: "recomputed at backward_layer:4"
+};
+
+// A value as an instruction names it; its layer is Block::LayerOf(i, offset).
+struct ValueName {
+  std::string name;
+  int layer_offset = 0;
+  bool operator==(const ValueName&) const = default;
 };
 
 struct Block {
@@ -121,6 +139,11 @@ struct Block {
                                           layer_offset);
   }
 };
+
+// The value that an operand holds: its buffer's or, in the scratch of a row
+// loop, its slot of the node.
+ValueName NameOf(const Block& block, const Instruction& instruction,
+                 const Operand& operand);
 
 // A parameter and what belongs to it, for initialisation, checkpoints and
 // tests. One entry a template; layer l lies l * stride further.

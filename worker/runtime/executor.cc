@@ -14,8 +14,11 @@
 //
 //   RunCall
 //     EnterBuffers                  what the instruction allocates is in use
-//     Compute | LoadBatch | nothing (drop)
+//     Launch | LoadBatch | nothing (drop)
 //     LeaveBuffers                  what it frees is not; poison it
+//
+//   A row loop (worker/program/fuse.h) is launched whole by its first
+//   instruction; the others only keep the books.
 //
 // There is no decision here. Which values are kept, dropped and computed again,
 // and where every byte lies, was settled when the program was made; a
@@ -123,6 +126,9 @@ void Executor::BuildCalls() {
     for (size_t n = 0; n < calls_[b].size(); ++n) {
       BuildCall(block, block.instructions[n], calls_[b][n]);
     }
+    for (size_t n = 0; n < calls_[b].size(); ++n) {
+      if (block.instructions[n].slice_rows > 0) BuildLoop(calls_[b], n);
+    }
   }
 }
 
@@ -163,11 +169,42 @@ void Executor::BuildCall(const Block& block, const Instruction& instruction,
   }
 }
 
+// Which operands a row loop cuts.
+void Executor::BuildRows(Call& call) {
+  const Instruction& instruction = *call.instruction;
+  for (const Operand& operand : instruction.operands) {
+    if (!HasSlot(GetOpDef(instruction.op).row_slots, operand.slot)) continue;
+    call.row_operands.push_back(
+        {operand.slot, operand.gradient, operand.scratch_offset});
+  }
+}
+
+void Executor::BuildLoop(std::vector<Call>& calls, size_t first) {
+  for (size_t n = first; n < calls.size(); ++n) {
+    if (n > first && !calls[n].instruction->continues) break;
+    BuildRows(calls[n]);
+    RowStage stage;
+    stage.kernel = calls[n].kernel;
+    stage.call = &calls[n].call;
+    stage.num_slots = static_cast<int>(calls[n].slots.size());
+    stage.rows = calls[n].row_operands;
+    const uint32_t row_slots = GetOpDef(calls[n].instruction->op).row_slots;
+    for (const Operand& operand : calls[n].instruction->operands) {
+      if (!operand.gradient || !operand.written) continue;
+      (HasSlot(row_slots, operand.slot) ? stage.row_gradients
+                                        : stage.whole_gradients) |=
+          Reads(operand.slot);
+    }
+    calls[first].stages.push_back(stage);
+  }
+}
+
 void Executor::Bind(const Block& block, const Operand& operand, Tensor& tensor,
                     Call& call) {
-  const Address& address = block.buffers[operand.buffer].address;
   tensor.type = operand.type;
   tensor.row_stride = operand.row_stride;
+  if (operand.buffer < 0) return;  // scratch of a row loop
+  const Address& address = block.buffers[operand.buffer].address;
   call.bindings.push_back({&tensor, At(address, 0) + operand.byte_offset,
                            address.stride + operand.byte_offset_stride});
 }
@@ -209,12 +246,14 @@ absl::Status Executor::RunBlocks(int begin, int end, BatchSource& source,
                                  int64_t position) {
   for (int b = begin; b < end; ++b) {
     const Block& block = program_.blocks[b];
-    for (int64_t n = 0; n < block.count; ++n) {
-      const int64_t i = block.descending ? block.count - 1 - n : n;
-      for (Call& call : calls_[b]) {
-        if (const absl::Status status = RunCall(call, i, source, position);
+    for (int64_t k = 0; k < block.count; ++k) {
+      const int64_t i = block.descending ? block.count - 1 - k : k;
+      for (size_t n = 0; n < calls_[b].size(); ++n) {
+        if (const absl::Status status =
+                RunCall(calls_[b], n, i, source, position);
             !status.ok()) {
-          return Annotate(status, DescribePlace(*call.instruction, block, i));
+          return Annotate(status,
+                          DescribePlace(block.instructions[n], block, i));
         }
       }
     }
@@ -222,19 +261,19 @@ absl::Status Executor::RunBlocks(int begin, int end, BatchSource& source,
   return absl::OkStatus();
 }
 
-absl::Status Executor::RunCall(Call& call, int64_t iteration,
-                               BatchSource& source, int64_t position) {
+absl::Status Executor::RunCall(std::vector<Call>& calls, size_t n,
+                               int64_t iteration, BatchSource& source,
+                               int64_t position) {
+  Call& call = calls[n];
   const Instruction& instruction = *call.instruction;
   timer_.Enter(StepTimer::PartOf(instruction.phase));
   EnterBuffers(call);
-  for (const Binding& binding : call.bindings) {
-    binding.tensor->data = binding.base + iteration * binding.stride;
-  }
   switch (instruction.kind) {
     case InstructionKind::kCompute:
-      EBB_RETURN_IF_ERROR(Compute(call, iteration));
+      EBB_RETURN_IF_ERROR(Launch(calls, n, iteration));
       break;
     case InstructionKind::kLoadBatch:
+      Prepare(call, iteration);
       EBB_RETURN_IF_ERROR(LoadBatch(call, source, position));
       break;
     case InstructionKind::kDrop:
@@ -244,15 +283,41 @@ absl::Status Executor::RunCall(Call& call, int64_t iteration,
   return absl::OkStatus();
 }
 
-absl::Status Executor::Compute(Call& call, int64_t iteration) {
+// Fills in what differs between iterations.
+void Executor::Prepare(Call& call, int64_t iteration) {
   const Instruction& instruction = *call.instruction;
+  for (const Binding& binding : call.bindings) {
+    binding.tensor->data = binding.base + iteration * binding.stride;
+  }
   call.call.workspace = call.workspace.data;
   call.call.row_offset =
       instruction.row_offset + iteration * instruction.row_offset_stride;
   if (!call.value_keys.empty()) {
     call.call.value_key = call.value_keys[iteration];
   }
-  EBB_RETURN_IF_ERROR(device_.Launch(call.kernel, call.call, nullptr));
+}
+
+absl::Status Executor::Launch(std::vector<Call>& calls, size_t n,
+                              int64_t iteration) {
+  Call& call = calls[n];
+  const Instruction& instruction = *call.instruction;
+  if (call.stages.empty()) {
+    if (!instruction.continues) {
+      Prepare(call, iteration);
+      EBB_RETURN_IF_ERROR(device_.Launch(call.kernel, call.call, nullptr));
+    }
+  } else {
+    for (size_t s = 0; s < call.stages.size(); ++s) {
+      Prepare(calls[n + s], iteration);
+    }
+    EBB_RETURN_IF_ERROR(device_.LaunchRows(
+        {.stages = call.stages,
+         .num_rows = instruction.loop_rows,
+         .slice_rows = instruction.slice_rows,
+         .scratch = call.workspace.as<std::byte>(),
+         .thread_scratch_bytes = instruction.thread_scratch_bytes},
+        nullptr));
+  }
   // FLOPs are those of the model: the update is not part of it.
   if (instruction.phase == Phase::kUpdate) return absl::OkStatus();
   flops_ += instruction.flops;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "kernels/op_call.h"
+#include "kernels/row_loop.h"
 #include "worker/program/program.h"
 #include "worker/program/step_report.h"
 #include "worker/runtime/arena_memory.h"
@@ -68,7 +69,9 @@ class Executor {
     std::vector<Tensor> grads;  // by slot; empty in a forward call
     Tensor workspace;           // its data alone is used
     std::vector<Binding> bindings;
-    std::vector<uint64_t> value_keys;  // by iteration; empty: draws nothing
+    std::vector<uint64_t> value_keys;      // by iteration; empty: draws nothing
+    std::vector<RowOperand> row_operands;  // of a row loop
+    std::vector<RowStage> stages;  // of the loop that begins here; else empty
   };
 
   Executor(const Program& program, Device& device, const ArenaView& arenas,
@@ -79,6 +82,8 @@ class Executor {
   void BuildCalls();
   void BuildCall(const Block& block, const Instruction& instruction,
                  Call& call);
+  static void BuildRows(Call& call);
+  static void BuildLoop(std::vector<Call>& calls, size_t first);
   void Bind(const Block& block, const Operand& operand, Tensor& tensor,
             Call& call);
   std::byte* At(const Address& address, int64_t iteration) const;
@@ -87,9 +92,10 @@ class Executor {
   void BeginStep(const StepScalars& scalars);
   absl::Status RunBlocks(int begin, int end, BatchSource& source,
                          int64_t position);
-  absl::Status RunCall(Call& call, int64_t iteration, BatchSource& source,
-                       int64_t position);
-  absl::Status Compute(Call& call, int64_t iteration);
+  absl::Status RunCall(std::vector<Call>& calls, size_t n, int64_t iteration,
+                       BatchSource& source, int64_t position);
+  void Prepare(Call& call, int64_t iteration);
+  absl::Status Launch(std::vector<Call>& calls, size_t n, int64_t iteration);
   absl::Status LoadBatch(Call& call, BatchSource& source, int64_t position);
   void EnterBuffers(const Call& call);
   void LeaveBuffers(const Call& call, int64_t iteration);

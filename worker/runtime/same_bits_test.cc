@@ -5,8 +5,13 @@
 
 #include <bit>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "worker/runtime/arena_memory.h"
+#include "worker/runtime/executor.h"
+#include "worker/runtime/model_state.h"
 #include "worker/runtime/testing/test_job.h"
 
 namespace ebb {
@@ -168,6 +173,64 @@ TEST_P(SameBits, MeasuredMemoryIsThatOfThePlan) {
       EXPECT_EQ(step.memory, plan.memory);
       EXPECT_EQ(step.memory.Sum(), plan.peak_bytes);
       EXPECT_EQ(step.saved_bytes, plan.saved_bytes);
+    }
+  }
+}
+
+// Runs the training program that is lowered for `backend` on the job's device.
+std::vector<StepReport> RunProgram(const JobSpec& spec, const Backend& backend,
+                                   bool* has_loops) {
+  const std::unique_ptr<Device> device = MakeTestDevice(spec);
+  const JobPrograms programs = PlanTestJob(spec, backend).programs;
+  const Program& program = programs.training;
+  *has_loops = false;
+  for (const Block& block : program.blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      *has_loops = *has_loops || instruction.continues;
+    }
+  }
+  const auto state = ArenaMemory::Allocate(*device, program.state_bytes);
+  const auto step = ArenaMemory::Allocate(*device, program.step_bytes);
+  EXPECT_TRUE(state.ok() && step.ok());
+  const ArenaView arenas = {state->data(), state->bytes(), step->data(),
+                            step->bytes()};
+  ModelState(programs.graph, program, arenas).Initialize(spec.seed);
+  const auto executor = Executor::Create(
+      program, *device, arenas, {.precision = spec.precision, .poison = true});
+  EXPECT_TRUE(executor.ok()) << executor.status();
+  FormulaSource source(spec.model.seq_len);
+  std::vector<StepReport> reports;
+  for (int64_t n = 1; n <= spec.steps; ++n) {
+    const auto report = (*executor)->RunStep(
+        {.seed = spec.seed, .step = n, .learning_rate = 1e-3f}, source,
+        n * spec.global_batch);
+    EXPECT_TRUE(report.ok()) << report.status();
+    reports.push_back(*report);
+  }
+  return reports;
+}
+
+// Row loops are a program pass of the cpu backend alone: lowered for another,
+// the same job runs its kernels one after the other.
+TEST_P(SameBits, FusionChangesNoBit) {
+  for (const char* policy : {"none", "full 2", "custom values"}) {
+    SCOPED_TRACE(policy);
+    const JobSpec spec = JobsOf(GetParam()).at(policy);
+    Backend backend = MakeTestDevice(spec)->backend();
+    bool has_loops = false;
+    const auto fused = RunProgram(spec, backend, &has_loops);
+    EXPECT_TRUE(has_loops);
+    backend.kind = "other";
+    const auto plain = RunProgram(spec, backend, &has_loops);
+    EXPECT_FALSE(has_loops);
+    ASSERT_EQ(fused.size(), plain.size());
+    for (size_t n = 0; n < fused.size(); ++n) {
+      EXPECT_EQ(std::bit_cast<uint64_t>(fused[n].loss),
+                std::bit_cast<uint64_t>(plain[n].loss));
+      EXPECT_EQ(std::bit_cast<uint64_t>(fused[n].gradient_norm),
+                std::bit_cast<uint64_t>(plain[n].gradient_norm));
+      EXPECT_EQ(fused[n].model_flops, plain[n].model_flops);
+      EXPECT_EQ(fused[n].recompute_flops, plain[n].recompute_flops);
     }
   }
 }

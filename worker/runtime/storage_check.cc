@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/ops/op_def.h"
+#include "kernels/row_loop.h"
 #include "kernels/status.h"
 #include "worker/model/graph.h"
 
@@ -84,9 +85,12 @@ class Walk {
       const Block& block = program_.blocks[b];
       for (int64_t n = 0; n < block.count; ++n) {
         const int64_t i = block.descending ? block.count - 1 - n : n;
+        const Instruction* loop = nullptr;  // first instruction of one
         for (const Instruction& instruction : block.instructions) {
-          if (const absl::Status status = Step(block, instruction, i);
-              !status.ok()) {
+          if (!instruction.continues) loop = &instruction;
+          absl::Status status = Step(block, instruction, i);
+          if (status.ok()) status = CheckScratch(instruction, *loop);
+          if (!status.ok()) {
             return Annotate(
                 status, absl::StrCat("instruction ", instruction.name,
                                      " of block ", block.name, "[", i, "]"));
@@ -151,6 +155,7 @@ class Walk {
   absl::Status TouchOperands(const Block& block, const Instruction& instruction,
                              int64_t i, bool replaced) {
     for (const Operand& operand : instruction.operands) {
+      if (operand.buffer < 0) continue;
       const bool is_new =
           std::any_of(instruction.replaces.begin(), instruction.replaces.end(),
                       [&](const Instruction::Replace& replace) {
@@ -169,6 +174,25 @@ class Walk {
       EBB_ASSIGN_OR_RETURN(Storage* const storage, Find(block, buffer, i));
       const int64_t start = buffer.address.At(i) - found_base_;
       storage->reached = std::max(storage->reached, start + end);
+    }
+    return absl::OkStatus();
+  }
+
+  // A block of rows of every operand in scratch lies within that of the loop.
+  static absl::Status CheckScratch(const Instruction& instruction,
+                                   const Instruction& loop) {
+    for (const Operand& operand : instruction.operands) {
+      if (operand.buffer >= 0) continue;
+      const int64_t row_bytes =
+          operand.type.bytes() / NumLoopRows(operand.type);
+      if (operand.scratch_offset < 0 ||
+          operand.scratch_offset + loop.slice_rows * row_bytes >
+              loop.thread_scratch_bytes) {
+        return absl::InternalError(
+            absl::StrCat("slot ", int{operand.slot},
+                         " has neither a buffer nor room in the scratch of ",
+                         loop.thread_scratch_bytes, " bytes"));
+      }
     }
     return absl::OkStatus();
   }
@@ -277,6 +301,9 @@ absl::Status CheckStorage(const Program& program, const Backend& backend) {
 }
 
 int64_t WorkspaceBytes(const Instruction& instruction, const Backend& backend) {
+  if (instruction.slice_rows > 0) {
+    return backend.threads * instruction.thread_scratch_bytes;
+  }
   const OpDef& def = GetOpDef(instruction.op);
   if (def.workspace_bytes == nullptr) return 0;
   EBB_CHECK(def.num_slots() <= kMostSlots);

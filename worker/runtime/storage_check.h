@@ -22,8 +22,8 @@ namespace ebb {
 // Errors: INTERNAL with block, instruction and value.
 absl::Status CheckStorage(const Program& program, const Backend& backend);
 
-// Scratch that the instruction's op asks for on `backend`, from the types of
-// its operands.
+// Scratch of a launch on `backend`: what the instruction's op asks for, from
+// the types of its operands, or that of the row loop which it begins.
 int64_t WorkspaceBytes(const Instruction& instruction, const Backend& backend);
 
 }  // namespace ebb

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cpu/row_loop.h"
 #include "kernels/device.h"
 #include "kernels/kernel_table.h"
 
@@ -42,6 +43,10 @@ class HeapDevice final : public Device {
   absl::Status Launch(Kernel kernel, const OpCall& call,
                       Stream stream) override {
     kernel(call, stream);
+    return absl::OkStatus();
+  }
+  absl::Status LaunchRows(const RowLoop& loop, Stream stream) override {
+    cpu::RunRowLoop(loop, stream);
     return absl::OkStatus();
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
