@@ -9,7 +9,10 @@
 #include <filesystem>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "client/testing/fake_job_service.h"
 #include "gmock/gmock.h"
@@ -53,8 +56,7 @@ class JobClientTest : public testing::Test {
   JobClientTest() : service_("1.2.3") {
     std::string name = testing::TempDir() + "job_client_test.XXXXXX";
     directory_ = mkdtemp(name.data());
-    socket_ = directory_ + "/socket";
-    service_.Start(socket_);
+    StartAt("socket");
     service_.SetJob(MakeJob(v1::STATE_RUNNING));
     client_ = MakeClient(FastTiming());
   }
@@ -66,13 +68,26 @@ class JobClientTest : public testing::Test {
   std::unique_ptr<JobClient> MakeClient(const CallTiming& timing) {
     return std::make_unique<JobClient>(
         [this]() -> absl::StatusOr<std::string> {
+          absl::MutexLock lock(&mutex_);
           return absl::StrCat("unix:", socket_);
         },
         timing);
   }
 
+  // Starts the service at a path of this name, for clients to come.
+  void StartAt(absl::string_view name) {
+    std::string socket = absl::StrCat(directory_, "/", name);
+    {
+      absl::MutexLock lock(&mutex_);
+      socket_ = socket;
+    }
+    service_.Start(socket);
+  }
+
   std::string directory_;
-  std::string socket_;
+  absl::Mutex mutex_;
+  // Clients that lost the service ask for it on threads of their own.
+  std::string socket_ ABSL_GUARDED_BY(mutex_);
   FakeJobService service_;
   std::unique_ptr<JobClient> client_;
 };
@@ -179,8 +194,7 @@ TEST_F(JobClientTest, FollowingSurvivesARestartOfTheCoordinator) {
   service_.Stop();
   // A restarted coordinator may listen elsewhere.
   service_.AddStep("a1b2c3d4", MakeStep(2));
-  socket_ = directory_ + "/other";
-  service_.Start(socket_);
+  StartAt("other");
   service_.AwaitCalls("ListSteps", 2);
   service_.AddStep("a1b2c3d4", MakeStep(3));
   service_.SetJob(MakeJob(v1::STATE_FAILED));

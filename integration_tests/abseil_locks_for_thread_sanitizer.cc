@@ -4,9 +4,9 @@
 //
 // Linked into every program and test of a thread sanitizer build, where these
 // definitions take the place of the library's, also for gRPC's calls, and go on
-// to the library's. Covered is what Ebb and gRPC call: not LockWhen, reader
-// locks and Notification. Conditions that Abseil evaluates inside a call, for
-// threads that wait, are not checked; the first look of Await is.
+// to the library's. Covered is what Ebb and gRPC call: not reader locks.
+// Conditions that Abseil evaluates inside a call, for threads that wait, are
+// not checked; the first look of Await is.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -16,6 +16,7 @@
 
 #include "absl/base/options.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 
 #define EBB_QUOTE(x) #x
 #define EBB_QUOTE_VALUE(x) EBB_QUOTE(x)
@@ -78,6 +79,26 @@ void absl::Mutex::Unlock() {
   __tsan_mutex_post_unlock(this, 0);
 }
 
+void absl::Mutex::LockWhen(const Condition& condition) {
+  static const auto lock = InLibrary<void(Mutex*, const Condition&)>(
+      "5Mutex8LockWhenERKNS0_9ConditionE");
+  __tsan_mutex_pre_lock(this, 0);
+  lock(this, condition);
+  __tsan_mutex_post_lock(this, 0, 0);
+}
+
+// LockWhenWithTimeout comes here too.
+bool absl::Mutex::LockWhenWithDeadline(const Condition& condition,
+                                       absl::Time deadline) {
+  static const auto lock =
+      InLibrary<bool(Mutex*, const Condition&, absl::Time)>(
+          "5Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE");
+  __tsan_mutex_pre_lock(this, 0);
+  const bool fulfilled = lock(this, condition, deadline);
+  __tsan_mutex_post_lock(this, 0, 0);
+  return fulfilled;
+}
+
 void absl::Mutex::Await(const Condition& condition) {
   static const auto await = InLibrary<void(Mutex*, const Condition&)>(
       "5Mutex5AwaitERKNS0_9ConditionE");
@@ -110,4 +131,10 @@ bool absl::CondVar::WaitWithDeadline(Mutex* mutex, absl::Time deadline) {
       "7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
   GivenUp given_up(mutex);
   return wait(this, mutex, deadline);
+}
+
+// The library's own looks at the flag before it locks, unseen.
+void absl::Notification::WaitForNotification() const {
+  mutex_.LockWhen(Condition(&HasBeenNotifiedInternal, &notified_yet_));
+  mutex_.Unlock();
 }
