@@ -60,7 +60,7 @@ bool IsSection(const FieldDescriptor& field) {
          !IsDuration(field);
 }
 
-std::string JoinPath(absl::string_view prefix, absl::string_view name) {
+std::string JoinFieldPath(absl::string_view prefix, absl::string_view name) {
   return prefix.empty() ? std::string(name) : absl::StrCat(prefix, ".", name);
 }
 
@@ -170,7 +170,7 @@ void VisitFields(const Message& message, absl::string_view prefix,
   const Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    const std::string path = JoinPath(prefix, field.name());
+    const std::string path = JoinFieldPath(prefix, field.name());
     if (IsSection(field)) {
       VisitFields(message.GetReflection()->GetMessage(message, &field), path,
                   visit);

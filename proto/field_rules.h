@@ -22,7 +22,7 @@ bool IsDuration(const google::protobuf::FieldDescriptor& field);
 bool IsSection(const google::protobuf::FieldDescriptor& field);
 
 // "model" + "layers" -> "model.layers"; an empty prefix is the root.
-std::string JoinPath(absl::string_view prefix, absl::string_view name);
+std::string JoinFieldPath(absl::string_view prefix, absl::string_view name);
 
 // The word of an enum value in specs: NORM_RMSNORM -> "rmsnorm".
 std::string ChoiceWord(const google::protobuf::EnumValueDescriptor& value);

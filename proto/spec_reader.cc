@@ -92,7 +92,7 @@ void CollectPaths(const Descriptor& type, const std::string& prefix,
                   std::multimap<std::string, std::string>& paths) {
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    const std::string path = JoinPath(prefix, field.name());
+    const std::string path = JoinFieldPath(prefix, field.name());
     paths.emplace(field.name(), path);
     if (IsSection(field)) CollectPaths(*field.message_type(), path, paths);
   }
@@ -240,7 +240,7 @@ class Reader {
         Add(key, path, NodeText(key), "keys are names", "write a name");
         continue;
       }
-      const std::string child = JoinPath(path, key.text);
+      const std::string child = JoinFieldPath(path, key.text);
       if (const auto [first, is_new] = seen.emplace(key.text, &key); !is_new) {
         Add(key, child, key.text,
             absl::StrCat("key stands twice, first in ", *first->second->file,
@@ -544,7 +544,7 @@ void ChangePaths(Message* message, const std::string& prefix,
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(*message, &fields);
   for (const FieldDescriptor* field : fields) {
-    const std::string path = JoinPath(prefix, field->name());
+    const std::string path = JoinFieldPath(prefix, field->name());
     if (IsSection(*field)) {
       ChangePaths(reflection.MutableMessage(message, field), path, change);
     } else if (RuleOf(*field).path()) {

@@ -125,7 +125,7 @@ class Checker {
     for (const FieldDescriptor* field : fields) {
       if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
         CheckUnknownFields(reflection.GetMessage(message, field),
-                           JoinPath(path, field->name()));
+                           JoinFieldPath(path, field->name()));
       }
     }
   }
@@ -335,7 +335,7 @@ class Checker {
     for (const char* name : {"layers", "hidden", "heads", "vocab", "seq_len"}) {
       const FieldDescriptor* field =
           model.GetDescriptor()->FindFieldByName(name);
-      const std::string path = JoinPath("model", name);
+      const std::string path = JoinFieldPath("model", name);
       if (!model.GetReflection()->HasField(model, field) && Usable({path})) {
         Add(path, "", "is required without a preset",
             "set it, or model.preset");
@@ -349,7 +349,7 @@ class Checker {
       const FieldDescriptor* field =
           spec_.model().GetDescriptor()->FindFieldByName(name);
       if (!spec_.model().GetReflection()->HasField(spec_.model(), field)) {
-        bad_.insert(JoinPath("model", name));
+        bad_.insert(JoinFieldPath("model", name));
       }
     }
   }
