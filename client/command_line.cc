@@ -25,7 +25,7 @@ namespace {
 
 // Designed, not built: named, so that nobody looks for a typing mistake.
 constexpr const char* kCommandsNotBuilt[] = {"policy", "resume", "compare",
-                                             "sample", "export", "completion"};
+                                             "sample", "completion"};
 constexpr const char* kPlanOptionsNotBuilt[] = {"--profile", "--accounting",
                                                 "--svg", "--graph", "--check"};
 
@@ -38,6 +38,7 @@ struct ParsedLine {
   ListOptions list;
   StepsOptions steps;
   LogsOptions logs;
+  ExportOptions export_job;
   // Of the commands that name one job.
   std::string job;
   bool now = false;
@@ -205,6 +206,27 @@ void AddCommands(Parser* parser) {
   AddNumber(command, "--rank", &line.logs.rank, "Of this rank (0)");
   command->add_flag("--follow", line.logs.follow, "Goes on until the job ends");
   AddNumber(command, "--tail", &line.logs.tail, "The last N lines only");
+
+  command = AddCommand(parser, "export",
+                       "Writes a job's checkpoint as Hugging Face files",
+                       [](const auto& context, auto& line) {
+                         return RunExport(context, line.export_job);
+                       });
+  AddJob(command, &line.export_job.job);
+  command
+      ->add_option("DIR", line.export_job.directory,
+                   "Directory to write; must not exist, or be empty")
+      ->required()
+      ->check(Utf8());
+  command
+      ->add_option("--step", line.export_job.step,
+                   "Of this checkpoint (the newest)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--shard-size", line.export_job.shard_size,
+                   "Largest file of weights, as in 2GiB (5 GB)")
+      ->type_name("SIZE");
 
   command = AddCommand(parser, "cancel", "Asks a job to end",
                        [](const auto& context, auto& line) {

@@ -122,6 +122,7 @@ describe --help JOB
 watch --help JOB
 steps --help JOB --follow
 logs --help JOB --rank --follow --tail
+export --help JOB DIR --step --shard-size
 cancel --help JOB --now
 stop --help --cancel
 delete --help JOB
@@ -178,7 +179,7 @@ TEST_F(CommandLine, OutputThatCannotBeWrittenIsAnError) {
 
 TEST_F(CommandLine, WhatIsNotBuiltSaysSo) {
   for (const char* command :
-       {"policy", "resume", "compare", "sample", "export", "completion"}) {
+       {"policy", "resume", "compare", "sample", "completion"}) {
     EXPECT_EQ(Run({command, "a1b2c3d4", "--prompt", "x"}), 2);
     EXPECT_EQ(err_.str(), absl::StrCat("ebb: the command ", command,
                                        " is not built yet\n"));
@@ -459,6 +460,34 @@ TEST_F(CommandLine, GetAndDescribe) {
   EXPECT_THAT(out_.str(), HasSubstr("last steps"));
   EXPECT_EQ(Run({"describe", "a1b2c3d4", "--output", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["last_steps"].size(), 3u);
+}
+
+TEST_F(CommandLine, Export) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  EXPECT_EQ(Run({"export", "a1b2c3d4", "hf", "--step", "6", "--shard-size",
+                 "1.5KiB"}),
+            0);
+  EXPECT_EQ(out_.str(), "step 6 of a1b2c3d4 exported to " + directory_ +
+                            "/hf: 2 files, 4.00 KiB\n");
+  ASSERT_EQ(service_.exported().size(), 1u);
+  EXPECT_EQ(service_.exported()[0].shard_bytes(), 1536);
+  EXPECT_EQ(Run({"export", "a1b2c3d4", "/hf", "--output", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["directory"], "/hf");
+  EXPECT_EQ(json["step"], 7);
+  EXPECT_EQ(json["files"].size(), 2u);
+  EXPECT_EQ(Run({"export", "a1b2c3d5", "hf"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("a1b2c3d4"));
+  EXPECT_EQ(Run({"export", "a1b2c3d4", "hf", "--shard-size", "5GB"}), 2);
+  EXPECT_EQ(Run({"export", "a1b2c3d4", "hf", "--step", "0"}), 2);
+  EXPECT_EQ(Run({"export", "a1b2c3d4"}), 2);
+  // The job is there, its checkpoint is not: no other job is meant.
+  service_.FailNext("ExportJob", absl::NotFoundError("no such step"));
+  EXPECT_EQ(Run({"export", "a1b2c3d4", "hf", "--step", "3"}), 3);
+  EXPECT_EQ(err_.str(), "ebb: no such step\n");
+  service_.FailNext("ExportJob", absl::FailedPreconditionError("not empty"));
+  EXPECT_EQ(Run({"export", "a1b2c3d4", "hf"}), 5);
+  EXPECT_EQ(out_.str(), "");
 }
 
 TEST_F(CommandLine, CancelAndDelete) {

@@ -60,6 +60,8 @@ class JobClient::Impl {
   Impl(Resolver resolve, CallTiming timing)
       : resolve_(std::move(resolve)), timing_(timing) {}
 
+  const CallTiming& timing() const { return timing_; }
+
   // Calls `method` of the stub once, or with `retry` until the answer is not
   // UNAVAILABLE.
   template <typename Request, typename Response>
@@ -286,6 +288,15 @@ absl::Status JobClient::DeleteJob(const std::string& id) {
   request.set_id(id);
   return impl_->Call(&v1::JobService::StubInterface::DeleteJob, request, false)
       .status();
+}
+
+absl::StatusOr<v1::ExportJobResponse> JobClient::ExportJob(
+    const v1::ExportJobRequest& request) {
+  v1::ExportJobResponse response;
+  EBB_RETURN_IF_ERROR(impl_->CallOnce(&v1::JobService::StubInterface::ExportJob,
+                                      request, impl_->timing().follow_deadline,
+                                      &response));
+  return response;
 }
 
 absl::Status JobClient::ListSteps(

@@ -19,6 +19,8 @@ namespace ebb {
 
 namespace v1 {
 class CreateJobRequest;
+class ExportJobRequest;
+class ExportJobResponse;
 class Job;
 class JobEvent;
 class ListJobsRequest;
@@ -69,6 +71,9 @@ class JobClient {
       const v1::ListJobsRequest& request);
   absl::StatusOr<v1::Job> CancelJob(const std::string& id, bool now);
   absl::Status DeleteJob(const std::string& id);
+  // Waits as long as following does; not retried.
+  absl::StatusOr<v1::ExportJobResponse> ExportJob(
+      const v1::ExportJobRequest& request);
 
   // Steps after `after_step` that are there already.
   absl::Status ListSteps(const std::string& id, int64_t after_step,

@@ -293,6 +293,49 @@ TEST(FirstPath, CheckpointsAreKeptAndStartAnotherJob) {
   EXPECT_EQ(second["weights_hash"], ended["weights_hash"]);
 }
 
+TEST(FirstPath, ExportedFilesAreWeightsToStartFrom) {
+  Service service;
+  const std::string spec = BaseSpec(service);
+  const std::string job = service.Submit(
+      spec, {"steps=4", "checkpoint.every=2", "checkpoint.keep=2"});
+  const nlohmann::json ended = service.WaitForEnd(job);
+  ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);
+  const std::string files = service.Path("hf");
+  const CommandResult exported = service.Ebb(
+      {"export", job, files, "--shard-size", "64KiB", "--output", "json"});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  const auto answer = nlohmann::json::parse(exported.out);
+  EXPECT_EQ(answer["step"], 4);
+  EXPECT_EQ(answer["directory"], files);
+  EXPECT_TRUE(std::filesystem::exists(files + "/model.safetensors.index.json"));
+  // With lr 0 nothing moves: the weights are the job's.
+  const std::string next =
+      service.Submit(spec, {"steps=1", "optimizer.lr=0",
+                            absl::StrCat("checkpoint.init_from=", files)});
+  const nlohmann::json second = service.WaitForEnd(next);
+  ASSERT_EQ(second["state"], "STATE_SUCCEEDED") << second.dump(1);
+  EXPECT_EQ(second["weights_hash"], ended["weights_hash"]);
+
+  EXPECT_EQ(service.Ebb({"export", job, files}).exit_code, 5);
+  EXPECT_EQ(service.Ebb({"export", next, service.Path("b")}).exit_code, 5);
+  EXPECT_EQ(
+      service.Ebb({"export", job, service.Path("b"), "--step", "3"}).exit_code,
+      3);
+  EXPECT_EQ(service.Ebb({"export", "nosuchjb", files}).exit_code, 3);
+  EXPECT_EQ(
+      service.Ebb({"export", job, service.Path("b"), "--step", "2"}).exit_code,
+      0);
+  const CommandResult refused =
+      service.Ebb({"submit", service.Write("other.yaml", spec), "--set",
+                   absl::StrCat("checkpoint.init_from=", files), "--set",
+                   "model.layers=6", "--set", "model.norm_eps=1e-6"});
+  EXPECT_EQ(refused.exit_code, 2);
+  for (const char* text : {"checkpoint.init_from", "n_layer is",
+                           "layer_norm_epsilon is", "transformer.h.5.ln_1"}) {
+    EXPECT_THAT(refused.err, HasSubstr(text));
+  }
+}
+
 TEST(FirstPath, WeightsOfAnotherModelAreRefusedAtSubmit) {
   Service service;
   const std::string spec = BaseSpec(service);

@@ -34,6 +34,8 @@ constexpr int64_t kMaxSpecBytes = 1 << 20;
 // A backend is probed by running it: not with thousands of threads.
 constexpr int kMaxThreadsPerCore = 8;
 constexpr size_t kMaxRequestIdBytes = 128;
+// As the system's PATH_MAX.
+constexpr size_t kMaxDirectoryBytes = 4095;
 constexpr int kDefaultPageSize = 50;
 constexpr int kMaxPageSize = 1000;
 // Half of gRPC's limit of 4 MiB for a message.
@@ -545,6 +547,40 @@ absl::Status Coordinator::DeleteJob(const v1::DeleteJobRequest& request) {
   }
   EBB_LOG(INFO) << "job " << request.id() << " deleted";
   return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ExportJobResponse> Coordinator::ExportJob(
+    const v1::ExportJobRequest& request,
+    const std::function<bool()>& cancelled) {
+  v1::GetJobRequest get;
+  get.set_id(request.id());
+  EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
+  const std::string& directory = request.directory();
+  if (!absl::StartsWith(directory, "/") ||
+      directory.size() > kMaxDirectoryBytes ||
+      directory.find('\0') != std::string::npos) {
+    return FieldError("directory", OneLine(directory),
+                      absl::StrCat("must be an absolute path of at most ",
+                                   kMaxDirectoryBytes, " bytes"),
+                      "write it from / on");
+  }
+  if (request.step() < 0) {
+    return FieldError("step", absl::StrCat(request.step()),
+                      "must be a step of the job, or 0 for the newest",
+                      "leave it out");
+  }
+  if (request.shard_bytes() < 0) {
+    return FieldError("shard_bytes", absl::StrCat(request.shard_bytes()),
+                      "must be a size, or 0 for 5 GB", "leave it out");
+  }
+  absl::StatusOr<v1::ExportJobResponse> response = parts_.export_job(
+      absl::StrCat(job.directory(), "/checkpoints"), request, cancelled);
+  if (!response.ok()) {
+    return Annotate(response.status(), absl::StrCat("job ", request.id()));
+  }
+  EBB_LOG(INFO) << "job " << request.id() << " exported: step "
+                << response->step() << " to " << OneLine(directory, 4096);
+  return response;
 }
 
 absl::StatusOr<JobEvents> Coordinator::EventsAfter(const std::string& id,

@@ -59,6 +59,13 @@ struct CoordinatorParts {
   // Looks at the files that a job names. Errors: INVALID_ARGUMENT with
   // violations.
   std::function<absl::Status(const JobSpec&)> check_files;
+  // Writes one of the checkpoints below a directory as the request says;
+  // returns when it is done, or soon after `cancelled` says true. Called
+  // without a lock.
+  std::function<absl::StatusOr<v1::ExportJobResponse>(
+      const std::string& checkpoints, const v1::ExportJobRequest&,
+      const std::function<bool()>& cancelled)>
+      export_job;
   // A new [a-z0-9]{8}; asked again if it is taken.
   std::function<std::string()> make_id;
 };
@@ -117,6 +124,10 @@ class Coordinator {
       const v1::ListJobsRequest& request);
   absl::StatusOr<v1::Job> CancelJob(const v1::CancelJobRequest& request);
   absl::Status DeleteJob(const v1::DeleteJobRequest& request);
+  // Takes as long as it takes; `cancelled` is asked meanwhile.
+  absl::StatusOr<v1::ExportJobResponse> ExportJob(
+      const v1::ExportJobRequest& request,
+      const std::function<bool()>& cancelled);
 
   // What is there now; the streams ask again after WaitForChange.
   absl::StatusOr<JobEvents> EventsAfter(const std::string& id, int64_t sequence,

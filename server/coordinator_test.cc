@@ -609,6 +609,49 @@ TEST(Coordinator, DeleteTakesEverythingOfAnEndedJob) {
   EXPECT_THAT(test.Page(), HasSubstr("ebb_jobs{state=\"cancelled\"} 0"));
 }
 
+TEST(Coordinator, ExportsWhatAJobHasSaved) {
+  TestCoordinator test;
+  const std::string id = test.Create();
+  const auto never = [] { return false; };
+  v1::ExportJobRequest request;
+  request.set_id(id);
+  request.set_directory("/somewhere/hf");
+  test.exported->set_step(6);
+  const auto response = test->ExportJob(request, never);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->step(), 6);
+  EXPECT_EQ(test.exported_checkpoints,
+            test.Get(id).directory() + "/checkpoints");
+  test.exported = absl::FailedPreconditionError("no checkpoint");
+  const absl::Status failed = test->ExportJob(request, never).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(failed.message()), HasSubstr(id));
+}
+
+TEST(Coordinator, RefusesExportsThatAreNone) {
+  TestCoordinator test;
+  const std::string id = test.Create();
+  const auto code = [&](const std::string& job, const std::string& directory,
+                        int64_t step, int64_t shard_bytes) {
+    v1::ExportJobRequest request;
+    request.set_id(job);
+    request.set_directory(directory);
+    request.set_step(step);
+    request.set_shard_bytes(shard_bytes);
+    return test->ExportJob(request, [] { return false; }).status().code();
+  };
+  EXPECT_EQ(code(id, "/d", 0, 0), absl::StatusCode::kOk);
+  EXPECT_EQ(code("nosuchjb", "/d", 0, 0), absl::StatusCode::kNotFound);
+  EXPECT_EQ(code("../x", "/d", 0, 0), absl::StatusCode::kNotFound);
+  const auto bad = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code(id, "relative", 0, 0), bad);
+  EXPECT_EQ(code(id, "", 0, 0), bad);
+  EXPECT_EQ(code(id, "/" + std::string(5000, 'x'), 0, 0), bad);
+  EXPECT_EQ(code(id, std::string("/d\0e", 4), 0, 0), bad);
+  EXPECT_EQ(code(id, "/d", -1, 0), bad);
+  EXPECT_EQ(code(id, "/d", 0, -1), bad);
+}
+
 TEST(Coordinator, ListsInPages) {
   TestCoordinator test;
   std::vector<std::string> ids;

@@ -25,6 +25,7 @@
 #include "server/coordinator.h"
 #include "server/exporter.h"
 #include "server/inventory.h"
+#include "server/job_export.h"
 #include "server/job_files.h"
 #include "server/local_socket.h"
 #include "server/metric_table.h"
@@ -42,6 +43,9 @@ namespace {
 constexpr int kMaxSeries = 50000;
 // What calls have to end by themselves when the coordinator stops.
 constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
+
+// Job tools at once: each holds the largest tensor of a model, or all of it.
+constexpr int kMaxTools = 4;
 
 // How often the coordinator looks whether its directory is still there.
 constexpr absl::Duration kDirectoryPeriod = absl::Seconds(1);
@@ -164,6 +168,12 @@ absl::Status Serve(const std::string& state_flag) {
   parts.plan_job = PlanJob;
   parts.dump_job = DumpJob;
   parts.check_files = CheckJobFiles;
+  JobTools tools(worker_program, kMaxTools);
+  parts.export_job = [&tools](const std::string& checkpoints,
+                              const v1::ExportJobRequest& request,
+                              const std::function<bool()>& cancelled) {
+    return ExportThroughWorker(tools, checkpoints, request, cancelled);
+  };
   parts.make_id = RandomId;
   CoordinatorOptions options;
   options.state_directory = path;

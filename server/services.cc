@@ -96,8 +96,9 @@ class JobServiceImpl final : public v1::JobService::Service {
  public:
   JobServiceImpl(Coordinator* coordinator, Exporter* exporter, ServerInfo info)
       : coordinator_(coordinator), exporter_(exporter), info_(std::move(info)) {
-    for (const char* method : {"PlanJob", "CreateJob", "GetJob", "ListJobs",
-                               "CancelJob", "DeleteJob", "GetServer"}) {
+    for (const char* method :
+         {"PlanJob", "CreateJob", "GetJob", "ListJobs", "CancelJob",
+          "DeleteJob", "ExportJob", "GetServer"}) {
       exporter->RpcKnown(kUnary, kJobService, method);
     }
     for (const char* method : {"WatchJob", "ListSteps", "StreamLogs"}) {
@@ -136,6 +137,15 @@ class JobServiceImpl final : public v1::JobService::Service {
                          const v1::DeleteJobRequest* request,
                          v1::DeleteJobResponse*) override {
     return Count("DeleteJob").End(coordinator_->DeleteJob(*request));
+  }
+  grpc::Status ExportJob(grpc::ServerContext* context,
+                         const v1::ExportJobRequest* request,
+                         v1::ExportJobResponse* response) override {
+    CountedCall call = Count("ExportJob");
+    return call.End(
+        Take(coordinator_->ExportJob(
+                 *request, [context] { return context->IsCancelled(); }),
+             response));
   }
   grpc::Status GetServer(grpc::ServerContext*, const v1::GetServerRequest*,
                          v1::Server* response) override {

@@ -1,5 +1,8 @@
 // ebb-worker: one rank of an attempt, or with a flag the supervisor of its
-// ranks, or a description of this machine.
+// ranks, a description of this machine, or the export of a checkpoint.
+#include <signal.h>
+#include <sys/prctl.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +15,7 @@
 #include "kernels/kernel_table.h"
 #include "monitoring/log.h"
 #include "worker/describe.h"
+#include "worker/export.h"
 #include "worker/rank.h"
 #include "worker/supervisor/detach.h"
 #include "worker/supervisor/supervisor.h"
@@ -59,6 +63,34 @@ int SuperviseRanks(const std::string& directory, int num_ranks) {
   return 1;
 }
 
+// What a job tool ends with (server/job_tool.h).
+int ToolExitCode(const absl::Status& status) {
+  return status.ok() ? 0 : 64 + static_cast<int>(status.code());
+}
+
+// Set by SIGTERM and SIGINT: the call that started a job tool is given up.
+volatile sig_atomic_t given_up = 0;
+
+// What every job tool begins with: it ends with its coordinator, and a signal
+// asks it to.
+void BeginTool() {
+  const auto give_up = [](int) { given_up = 1; };
+  signal(SIGTERM, give_up);
+  signal(SIGINT, give_up);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+int Export(const ExportRequest& request) {
+  BeginTool();
+  const absl::StatusOr<ExportResult> result =
+      ExportCheckpoint(request, [] { return given_up != 0; });
+  if (!result.ok()) {
+    return Complain(result.status(), ToolExitCode(result.status()));
+  }
+  std::puts(ExportJson(*result).c_str());
+  return 0;
+}
+
 int Rank() {
   const absl::StatusOr<RankEnvironment> environment = RankEnvironment::Read();
   if (!environment.ok()) return Complain(environment.status(), kUsage);
@@ -90,6 +122,26 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0, 4096))
       ->needs(describe_flag);
   supervise_flag->excludes(describe_flag);
+  ExportRequest request;
+  CLI::Option* export_option =
+      app.add_option("--export", request.checkpoints,
+                     "Write a checkpoint below this directory as Hugging Face "
+                     "files and print what was written as JSON")
+          ->excludes(supervise_flag)
+          ->excludes(describe_flag);
+  CLI::Option* to_option =
+      app.add_option("--to", request.directory,
+                     "Directory to write, absolute; none or an empty one")
+          ->needs(export_option);
+  export_option->needs(to_option);
+  app.add_option("--step", request.step,
+                 "Step of the checkpoint (0: the newest complete one)")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(export_option);
+  app.add_option("--shard-bytes", request.shard_bytes,
+                 "Largest file of weights (0: 5 GB)")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(export_option);
   app.set_version_flag("--version", EBB_VERSION);
   try {
     app.parse(argc, argv);
@@ -98,6 +150,7 @@ int Main(int argc, char** argv) {
   }
   if (supervise) return SuperviseRanks(directory, num_ranks);
   if (describe) return Describe(threads);
+  if (*export_option) return Export(request);
   return Rank();
 }
 

@@ -70,11 +70,24 @@ TEST(Main, WrongUsageIsExitCodeTwo) {
        {"--no-such-flag", "--supervise", "--threads 2",
         "--describe --threads x", "--supervise --directory relative --ranks 1",
         "--supervise --directory /tmp --ranks 0",
-        "--supervise --directory /tmp --describe", ""}) {
+        "--supervise --directory /tmp --describe", "--export /tmp",
+        "--to /tmp/x", "--export /tmp --to /tmp/x --describe",
+        "--export /tmp --to /tmp/x --step -1", ""}) {
     const Outcome outcome = RunWorker(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
     EXPECT_NE(outcome.text, "") << arguments;
   }
+}
+
+TEST(Main, AnExportThatFailsSaysWhy) {
+  const std::string directory = ::testing::TempDir() + "/ebb-no-checkpoints";
+  std::filesystem::create_directory(directory);
+  const Outcome none =
+      RunWorker("--export " + directory + " --to " + directory + "/hf");
+  EXPECT_EQ(none.exit_code, 64 + 9);  // FAILED_PRECONDITION
+  EXPECT_THAT(none.text, HasSubstr("ebb-worker: the job has no checkpoint"));
+  const Outcome relative = RunWorker("--export " + directory + " --to hf");
+  EXPECT_EQ(relative.exit_code, 64 + 3);  // INVALID_ARGUMENT
 }
 
 TEST(Main, SupervisorWithoutItsDirectorySaysSo) {

@@ -79,6 +79,16 @@ absl::StatusOr<int> RunCancel(const CommandContext& context,
                               const std::string& job, bool now);
 absl::StatusOr<int> RunDelete(const CommandContext& context,
                               const std::string& job);
+struct ExportOptions {
+  std::string job;
+  std::string directory;
+  // 0: the newest checkpoint.
+  int64_t step = 0;
+  // As in specs: "2GiB"; empty: the coordinator's default.
+  std::string shard_size;
+};
+absl::StatusOr<int> RunExport(const CommandContext& context,
+                              const ExportOptions& options);
 // cancel: end all jobs first.
 absl::StatusOr<int> RunStop(const CommandContext& context, bool cancel);
 absl::StatusOr<int> RunDoctor(const CommandContext& context);

@@ -19,6 +19,8 @@ absl::Status SuggestJob(const absl::Status& status, const std::string& job,
   std::vector<std::string> ids;
   std::string suggestion;
   for (const v1::Job& other : jobs->jobs()) {
+    // Of this job something else was not found.
+    if (other.id() == job) return status;
     ids.push_back(other.id());
     // Newest first: the newest of this name.
     if (suggestion.empty() && other.name() == job) suggestion = other.id();

@@ -9,8 +9,8 @@
 namespace ebb {
 
 // A NOT_FOUND for `job` gets the nearest id that exists, or the id of a job
-// that has this name; other statuses stay as they are. Asks the coordinator
-// only for NOT_FOUND.
+// that has this name; other statuses stay as they are, and so does one for a
+// job that is there. Asks the coordinator only for NOT_FOUND.
 absl::Status SuggestJob(const absl::Status& status, const std::string& job,
                         JobClient& client);
 

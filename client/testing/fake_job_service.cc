@@ -114,6 +114,11 @@ std::vector<v1::CancelJobRequest> FakeJobService::cancelled() {
   return cancelled_;
 }
 
+std::vector<v1::ExportJobRequest> FakeJobService::exported() {
+  absl::MutexLock lock(&mutex_);
+  return exported_;
+}
+
 void FakeJobService::AwaitCalls(const std::string& method, int num_calls) {
   absl::MutexLock lock(&mutex_);
   const auto called = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -255,6 +260,25 @@ grpc::Status FakeJobService::DeleteJob(grpc::ServerContext*,
   grpc::Status status = FindJob(request->id(), &job);
   if (status.ok()) jobs_.erase(request->id());
   return status;
+}
+
+grpc::Status FakeJobService::ExportJob(grpc::ServerContext*,
+                                       const v1::ExportJobRequest* request,
+                                       v1::ExportJobResponse* response) {
+  if (grpc::Status status = Begin("ExportJob"); !status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  v1::Job job;
+  if (grpc::Status status = FindJob(request->id(), &job); !status.ok()) {
+    return status;
+  }
+  exported_.push_back(*request);
+  response->set_id(request->id());
+  response->set_step(request->step() == 0 ? 7 : request->step());
+  response->set_directory(request->directory());
+  response->add_files("config.json");
+  response->add_files("model.safetensors");
+  response->set_bytes(4096);
+  return grpc::Status::OK;
 }
 
 grpc::Status FakeJobService::WatchJob(

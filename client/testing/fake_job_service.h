@@ -41,6 +41,7 @@ class FakeJobService : public v1::JobService::Service {
   int NumCalls(const std::string& method);
   std::vector<v1::CreateJobRequest> created();
   std::vector<v1::CancelJobRequest> cancelled();
+  std::vector<v1::ExportJobRequest> exported();
   // Waits until the method has been called so often.
   void AwaitCalls(const std::string& method, int num_calls);
 
@@ -62,6 +63,10 @@ class FakeJobService : public v1::JobService::Service {
   grpc::Status DeleteJob(grpc::ServerContext* context,
                          const v1::DeleteJobRequest* request,
                          v1::DeleteJobResponse* response) override;
+  // Two files of 4 KiB; the newest step is 7.
+  grpc::Status ExportJob(grpc::ServerContext* context,
+                         const v1::ExportJobRequest* request,
+                         v1::ExportJobResponse* response) override;
   grpc::Status WatchJob(grpc::ServerContext* context,
                         const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::JobEvent>* writer) override;
@@ -104,6 +109,7 @@ class FakeJobService : public v1::JobService::Service {
   std::map<std::string, int> num_calls_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CreateJobRequest> created_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CancelJobRequest> cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::ExportJobRequest> exported_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ebb

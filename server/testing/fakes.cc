@@ -139,6 +139,12 @@ void TestCoordinator::Start() {
     return absl::StatusOr<std::string>("the program");
   };
   parts.check_files = [this](const JobSpec&) { return files_status; };
+  parts.export_job = [this](const std::string& checkpoints,
+                            const v1::ExportJobRequest&,
+                            const std::function<bool()>&) {
+    exported_checkpoints = checkpoints;
+    return exported;
+  };
   parts.make_id = [this] { return absl::StrCat("job", 10000 + num_ids_++); };
   CoordinatorOptions options;
   options.state_directory = directory;

@@ -87,6 +87,9 @@ class TestCoordinator {
   // What plan_job returns, less the backend.
   Plan plan;
   absl::Status files_status;
+  // What export_job returns, and what it was asked for.
+  absl::StatusOr<v1::ExportJobResponse> exported = v1::ExportJobResponse();
+  std::string exported_checkpoints;
   std::unique_ptr<Store> store;
   std::unique_ptr<Exporter> exporter;
   std::string directory;

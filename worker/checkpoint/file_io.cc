@@ -44,7 +44,7 @@ absl::Status IoError(absl::string_view operation, absl::string_view path,
   return absl::UnavailableError(text);
 }
 
-std::string JoinPath(absl::string_view directory, absl::string_view name) {
+std::string PathWithin(absl::string_view directory, absl::string_view name) {
   return absl::StrCat(directory, "/", name);
 }
 
@@ -157,7 +157,7 @@ absl::Status RemoveTree(FileSystem& files, const std::string& directory) {
   int error = files.List(directory, &names);
   if (error == ENOENT) return absl::OkStatus();
   for (const std::string& name : names) {
-    const int failed = files.RemoveFile(JoinPath(directory, name));
+    const int failed = files.RemoveFile(PathWithin(directory, name));
     if (error == 0 && failed != ENOENT) error = failed;
   }
   const int failed = files.RemoveDirectory(directory);

@@ -19,7 +19,7 @@ absl::Status IoError(absl::string_view operation, absl::string_view path,
                      int error);
 
 // "DIRECTORY/NAME".
-std::string JoinPath(absl::string_view directory, absl::string_view name);
+std::string PathWithin(absl::string_view directory, absl::string_view name);
 
 // A file being written; closed with the object.
 class OutputFile {

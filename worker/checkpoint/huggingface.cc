@@ -85,8 +85,8 @@ class Tensors {
   // there.
   static Tensors Open(const std::string& directory, Problems* problems) {
     Tensors tensors;
-    const std::string index = JoinPath(directory, kIndex);
-    const std::string single = JoinPath(directory, kWeights);
+    const std::string index = PathWithin(directory, kIndex);
+    const std::string single = PathWithin(directory, kWeights);
     if (Exists(index)) {
       tensors.ReadIndex(directory, problems);
       if (Exists(single) && tensors.files_.count(kWeights) == 0) {
@@ -115,7 +115,7 @@ class Tensors {
                                    const std::string& name,
                                    Problems* problems) {
     absl::StatusOr<SafetensorsReader> file =
-        SafetensorsReader::Open(JoinPath(directory, name));
+        SafetensorsReader::Open(PathWithin(directory, name));
     if (!file.ok()) {
       problems->files.push_back(std::string(file.status().message()));
       return nullptr;
@@ -127,7 +127,7 @@ class Tensors {
 
   void ReadIndex(const std::string& directory, Problems* problems) {
     const absl::StatusOr<nlohmann::json> index =
-        ReadJsonFile(JoinPath(directory, kIndex));
+        ReadJsonFile(PathWithin(directory, kIndex));
     if (!index.ok()) {
       problems->files.push_back(std::string(index.status().message()));
       return;
@@ -290,13 +290,13 @@ absl::StatusOr<MatchedDirectory> Match(const std::string& directory,
                                        const ModelSpec& model,
                                        absl::Span<const WantedWeight> wanted) {
   const absl::StatusOr<nlohmann::json> config =
-      ReadJsonFile(JoinPath(directory, kConfig));
+      ReadJsonFile(PathWithin(directory, kConfig));
   if (!config.ok()) {
     return absl::InvalidArgumentError(config.status().message());
   }
   absl::StatusOr<HuggingFaceFamily> family = FamilyOfConfig(*config);
   if (!family.ok()) {
-    return Annotate(family.status(), JoinPath(directory, kConfig));
+    return Annotate(family.status(), PathWithin(directory, kConfig));
   }
   Problems problems;
   problems.config = CompareConfig(*config, *family, model);
@@ -380,7 +380,7 @@ absl::Status CheckTiedHead(const MatchedDirectory& matched,
 }  // namespace
 
 bool IsHuggingFaceDirectory(absl::string_view directory) {
-  return Exists(JoinPath(directory, kConfig));
+  return Exists(PathWithin(directory, kConfig));
 }
 
 absl::StatusOr<UnusedTensors> CheckHuggingFaceWeights(

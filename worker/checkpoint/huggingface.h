@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -50,21 +51,26 @@ absl::StatusOr<UnusedTensors> ReadHuggingFaceWeights(
 // 5 GB, as the library that made the format cuts its files.
 constexpr int64_t kDefaultShardBytes = 5'000'000'000;
 
+struct ExportSettings {
+  // No file of weights but one of a single tensor is larger.
+  int64_t shard_bytes = kDefaultShardBytes;
+  // Asked before every tensor: true ends the export, with nothing left of it.
+  std::function<bool()> cancelled = [] { return false; };
+};
+
 struct ExportedFiles {
   std::vector<std::string> names;
   int64_t bytes = 0;
 };
 
 // Writes a native checkpoint's weights and moments as `directory`, which must
-// not exist, or be empty: complete under its name, or nothing. No file of
-// weights but those of one tensor is larger than shard_bytes. Holds the largest
-// tensor in memory.
-// Errors: FAILED_PRECONDITION if the directory is not empty or none is above
-// it, PERMISSION_DENIED, UNIMPLEMENTED for a model that no family has, those of
-// CheckpointReader::Read and of OutputFile.
+// not exist, or be empty: complete under its name, or nothing. Holds the
+// largest tensor in memory. Errors: FAILED_PRECONDITION if the directory is not
+// empty or none is above it, PERMISSION_DENIED, UNIMPLEMENTED for a model that
+// no family has, CANCELLED, those of CheckpointReader::Read and of OutputFile.
 absl::StatusOr<ExportedFiles> ExportHuggingFace(
     const CheckpointReader& checkpoint, const ModelSpec& model,
-    const std::string& directory, int64_t shard_bytes = kDefaultShardBytes,
+    const std::string& directory, const ExportSettings& options = {},
     FileSystem& files = PosixFileSystem());
 
 }  // namespace ebb

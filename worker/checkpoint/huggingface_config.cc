@@ -55,13 +55,14 @@ class Comparison {
   }
 
   void Add(std::string text) { differences_->push_back(std::move(text)); }
+  std::vector<std::string>& differences() { return *differences_; }
 
   // A size that must be the model's.
   void Size(const char* name, const char* field, int64_t want,
             std::optional<int64_t> otherwise = std::nullopt) {
     const std::optional<int64_t> value = Int(name, otherwise);
     if (value && *value != want) {
-      Add(absl::StrCat(name, " is ", *value, ", ", field, " is ", want));
+      Add(absl::StrCat(name, " is ", *value, " but ", field, " is ", want));
     }
   }
 
@@ -70,7 +71,7 @@ class Comparison {
                int64_t otherwise) {
     const std::optional<int64_t> value = Int(name, otherwise);
     if (value && *value < want) {
-      Add(absl::StrCat(name, " is ", *value, ", ", field, " is ", want));
+      Add(absl::StrCat(name, " is ", *value, " but ", field, " is ", want));
     }
   }
 
@@ -84,14 +85,14 @@ class Comparison {
     }
     const double value = member == nullptr ? otherwise : member->get<double>();
     if (static_cast<float>(value) != static_cast<float>(want)) {
-      Add(absl::StrCat(name, " is ", value, ", ", field, " is ", want));
+      Add(absl::StrCat(name, " is ", value, " but ", field, " is ", want));
     }
   }
 
   void Flag(const char* name, const char* field, bool want, bool otherwise) {
     const std::optional<bool> value = Bool(name, otherwise);
     if (value && *value != want) {
-      Add(absl::StrCat(name, " is ", BoolName(*value), ", ", field, " is ",
+      Add(absl::StrCat(name, " is ", BoolName(*value), " but ", field, " is ",
                        BoolName(want)));
     }
   }
@@ -100,7 +101,7 @@ class Comparison {
   void Fixed(const char* name, bool want) {
     const std::optional<bool> value = Bool(name, want);
     if (value && *value != want) {
-      Add(absl::StrCat(name, " is ", BoolName(*value), ", Ebb has only ",
+      Add(absl::StrCat(name, " is ", BoolName(*value), " but Ebb has only ",
                        BoolName(want)));
     }
   }
@@ -118,7 +119,7 @@ class Comparison {
         member == nullptr ? std::string(otherwise) : member->get<std::string>();
     if (std::find(names.begin(), names.end(), value) == names.end()) {
       Add(absl::StrCat(
-          name, " is ", Shown(value), ", ", field, " is ", want,
+          name, " is ", Shown(value), " but ", field, " is ", want,
           names.empty()
               ? ""
               : absl::StrCat(", there ", absl::StrJoin(names, " or "))));
@@ -129,8 +130,8 @@ class Comparison {
   void Family(const char* family, const char* field, const char* want,
               const char* found) {
     if (absl::string_view(want) != found) {
-      Add(absl::StrCat("model_type ", family, " means ", field, " ", want, ", ",
-                       field, " is ", found));
+      Add(absl::StrCat("model_type ", family, " means ", field, " ", want,
+                       " but it is ", found));
     }
   }
 
@@ -196,6 +197,135 @@ void CompareGpt2(Comparison& c, const ModelSpec& model) {
   c.Fixed("add_cross_attention", false);
 }
 
+// rope_theta, or in newer files rope_parameters.rope_theta; every form of
+// scaling but none is another model.
+void CompareRope(Comparison& c, const ModelSpec& model) {
+  const Json none = Json::object();
+  bool nested = false;
+  for (const char* const name : {"rope_scaling", "rope_parameters"}) {
+    const Json* const member = c.Find(name);
+    if (member == nullptr) continue;
+    Comparison rope(member->is_object() ? *member : none, &c.differences());
+    if (!member->is_object()) {
+      c.Add(absl::StrCat(name, " is ", Shown(*member), ", which is no object"));
+      continue;
+    }
+    for (const char* const kind : {"rope_type", "type"}) {
+      const Json* const type = rope.Find(kind);
+      if (type != nullptr && *type != "default") {
+        c.Add(absl::StrCat(name, ".", kind, " is ", Shown(*type),
+                           " but Ebb's rope has no scaling"));
+      }
+    }
+    if (rope.Find("rope_type") == nullptr && rope.Find("type") == nullptr &&
+        rope.Find("factor") != nullptr) {
+      c.Add(absl::StrCat(name, " is ", Shown(*member),
+                         " but Ebb's rope has no scaling"));
+    }
+    if (rope.Find("rope_theta") != nullptr) {
+      rope.Real("rope_theta", "model.rope_theta", model.rope_theta, 0);
+      nested = true;
+    }
+  }
+  if (!nested || c.Find("rope_theta") != nullptr) {
+    c.Real("rope_theta", "model.rope_theta", model.rope_theta, 10000);
+  }
+}
+
+void CompareLlama(Comparison& c, const ModelSpec& model) {
+  c.Size("num_hidden_layers", "model.layers", model.layers);
+  c.Size("hidden_size", "model.hidden", model.hidden);
+  c.Size("num_attention_heads", "model.heads", model.heads);
+  c.Size("num_key_value_heads", "model.kv_heads", model.kv_heads, model.heads);
+  c.Size("head_dim", "model.hidden / model.heads", model.hidden / model.heads,
+         model.hidden / model.heads);
+  c.Size("intermediate_size", "model.ffn", model.ffn);
+  c.Size("vocab_size", "model.vocab", model.vocab);
+  // Positions are computed, none are stored: a shorter seq_len is fine.
+  c.AtLeast("max_position_embeddings", "model.seq_len", model.seq_len, 2048);
+  c.Real("rms_norm_eps", "model.norm_eps", model.norm_eps, 1e-6);
+  std::vector<absl::string_view> names;
+  if (model.activation == Activation::kSwiglu) names = {"silu", "swish"};
+  c.Choice("hidden_act", "model.activation", ActivationName(model.activation),
+           names, "silu");
+  c.Flag("tie_word_embeddings", "model.tied_embeddings", model.tied_embeddings,
+         false);
+  c.Flag("attention_bias", "model.bias", model.bias, false);
+  c.Flag("mlp_bias", "model.bias", model.bias, false);
+  c.Family("llama", "model.norm", "rmsnorm", NormName(model.norm));
+  c.Family("llama", "model.positions", "rope", PositionsName(model.positions));
+  if (model.positions == Positions::kRope) CompareRope(c, model);
+}
+
+// What of a model the files of a family cannot say.
+std::vector<std::string> NotInGpt2(const ModelSpec& model) {
+  std::vector<std::string> without;
+  if (model.norm != Norm::kLayerNorm) {
+    without.push_back(absl::StrCat("model.norm ", NormName(model.norm)));
+  }
+  if (model.activation != Activation::kGelu) {
+    without.push_back(
+        absl::StrCat("model.activation ", ActivationName(model.activation)));
+  }
+  if (model.positions != Positions::kLearned) {
+    without.push_back(
+        absl::StrCat("model.positions ", PositionsName(model.positions)));
+  }
+  if (!model.bias) without.push_back("model.bias false");
+  if (model.kv_heads != model.heads) {
+    without.push_back(absl::StrCat("model.kv_heads ", model.kv_heads, " of ",
+                                   model.heads, " heads"));
+  }
+  return without;
+}
+
+std::vector<std::string> NotInLlama(const ModelSpec& model) {
+  std::vector<std::string> without;
+  if (model.norm != Norm::kRmsNorm) {
+    without.push_back(absl::StrCat("model.norm ", NormName(model.norm)));
+  }
+  if (model.activation != Activation::kSwiglu) {
+    without.push_back(
+        absl::StrCat("model.activation ", ActivationName(model.activation)));
+  }
+  if (model.positions != Positions::kRope) {
+    without.push_back(
+        absl::StrCat("model.positions ", PositionsName(model.positions)));
+  }
+  return without;
+}
+
+void FillGpt2(const ModelSpec& model, nlohmann::ordered_json& config) {
+  config["n_layer"] = model.layers;
+  config["n_embd"] = model.hidden;
+  config["n_head"] = model.heads;
+  config["n_positions"] = model.seq_len;
+  config["n_inner"] = model.ffn;
+  config["activation_function"] = "gelu_new";
+  config["layer_norm_epsilon"] = model.norm_eps;
+  for (const char* const dropout :
+       {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+    config[dropout] = model.dropout;
+  }
+}
+
+void FillLlama(const ModelSpec& model, nlohmann::ordered_json& config) {
+  config["num_hidden_layers"] = model.layers;
+  config["hidden_size"] = model.hidden;
+  config["num_attention_heads"] = model.heads;
+  config["num_key_value_heads"] = model.kv_heads;
+  config["head_dim"] = model.hidden / model.heads;
+  config["intermediate_size"] = model.ffn;
+  config["max_position_embeddings"] = model.seq_len;
+  config["hidden_act"] = "silu";
+  config["rms_norm_eps"] = model.norm_eps;
+  config["rope_theta"] = model.rope_theta;
+  config["rope_scaling"] = nullptr;
+  config["attention_bias"] = model.bias;
+  config["mlp_bias"] = model.bias;
+  config["attention_dropout"] = model.dropout;
+}
+
 }  // namespace
 
 absl::StatusOr<HuggingFaceFamily> FamilyOfConfig(const Json& config) {
@@ -223,33 +353,21 @@ std::vector<std::string> CompareConfig(const Json& config,
       CompareGpt2(comparison, model);
       break;
     case HuggingFaceFamily::kLlama:
+      CompareLlama(comparison, model);
       break;
   }
   return differences;
 }
 
 absl::StatusOr<HuggingFaceFamily> FamilyOfModel(const ModelSpec& model) {
-  std::vector<std::string> without;
-  if (model.norm != Norm::kLayerNorm) {
-    without.push_back(absl::StrCat("model.norm ", NormName(model.norm)));
-  }
-  if (model.activation != Activation::kGelu) {
-    without.push_back(
-        absl::StrCat("model.activation ", ActivationName(model.activation)));
-  }
-  if (model.positions != Positions::kLearned) {
-    without.push_back(
-        absl::StrCat("model.positions ", PositionsName(model.positions)));
-  }
-  if (!model.bias) without.push_back("model.bias false");
-  if (model.kv_heads != model.heads) {
-    without.push_back(absl::StrCat("model.kv_heads ", model.kv_heads, " of ",
-                                   model.heads, " heads"));
-  }
-  if (without.empty()) return HuggingFaceFamily::kGpt2;
+  const std::vector<std::string> not_gpt2 = NotInGpt2(model);
+  if (not_gpt2.empty()) return HuggingFaceFamily::kGpt2;
+  const std::vector<std::string> not_llama = NotInLlama(model);
+  if (not_llama.empty()) return HuggingFaceFamily::kLlama;
   return absl::UnimplementedError(
       absl::StrCat("no Hugging Face files hold such a model: gpt2 has no ",
-                   absl::StrJoin(without, ", no ")));
+                   absl::StrJoin(not_gpt2, ", no "), "; llama has no ",
+                   absl::StrJoin(not_llama, ", no ")));
 }
 
 nlohmann::ordered_json MakeConfig(HuggingFaceFamily family,
@@ -261,16 +379,13 @@ nlohmann::ordered_json MakeConfig(HuggingFaceFamily family,
   config["torch_dtype"] = "float32";
   config["vocab_size"] = model.vocab;
   config["tie_word_embeddings"] = model.tied_embeddings;
-  config["n_layer"] = model.layers;
-  config["n_embd"] = model.hidden;
-  config["n_head"] = model.heads;
-  config["n_positions"] = model.seq_len;
-  config["n_inner"] = model.ffn;
-  config["activation_function"] = "gelu_new";
-  config["layer_norm_epsilon"] = model.norm_eps;
-  for (const char* const dropout :
-       {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
-    config[dropout] = model.dropout;
+  switch (family) {
+    case HuggingFaceFamily::kGpt2:
+      FillGpt2(model, config);
+      break;
+    case HuggingFaceFamily::kLlama:
+      FillLlama(model, config);
+      break;
   }
   return config;
 }

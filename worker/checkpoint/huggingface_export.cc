@@ -108,13 +108,14 @@ absl::Status WritePart(const Source& source, const std::vector<float>& values,
 class Exporter {
  public:
   Exporter(const CheckpointReader& checkpoint, std::string directory,
-           FileSystem& files)
+           const ExportSettings& options, FileSystem& files)
       : checkpoint_(checkpoint),
         directory_(std::move(directory)),
+        options_(options),
         files_(files) {}
 
   absl::Status WriteText(const std::string& name, const std::string& text) {
-    OutputFile file(files_, JoinPath(directory_, name));
+    OutputFile file(files_, PathWithin(directory_, name));
     EBB_RETURN_IF_ERROR(file.Create());
     EBB_RETURN_IF_ERROR(
         file.Write(text.data(), static_cast<int64_t>(text.size())));
@@ -136,11 +137,12 @@ class Exporter {
            source.part.shape});
       bytes += source.bytes();
     }
-    SafetensorsWriter writer(files_, JoinPath(directory_, name));
+    SafetensorsWriter writer(files_, PathWithin(directory_, name));
     EBB_RETURN_IF_ERROR(writer.Begin(outputs, metadata));
     const CheckpointEntry* held = nullptr;
     std::vector<float> values;
     for (const Source& source : sources) {
+      if (options_.cancelled()) return absl::CancelledError("cancelled");
       // Parts of one parameter follow each other.
       if (source.entry != held) {
         held = source.entry;
@@ -165,6 +167,7 @@ class Exporter {
 
   const CheckpointReader& checkpoint_;
   const std::string directory_;
+  const ExportSettings& options_;
   FileSystem& files_;
   ExportedFiles exported_;
 };
@@ -202,14 +205,16 @@ absl::StatusOr<ExportedFiles> WriteAll(const CheckpointReader& checkpoint,
                                        const ModelSpec& model,
                                        HuggingFaceFamily family,
                                        const std::string& directory,
-                                       int64_t shard_bytes, FileSystem& files) {
-  Exporter exporter(checkpoint, directory, files);
+                                       const ExportSettings& options,
+                                       FileSystem& files) {
+  Exporter exporter(checkpoint, directory, options, files);
   EBB_RETURN_IF_ERROR(exporter.WriteText(
       "config.json", absl::StrCat(MakeConfig(family, model).dump(2), "\n")));
   EBB_ASSIGN_OR_RETURN(
       std::vector<Source> weights,
       SourcesOf(checkpoint, family, model, CheckpointRole::kParameter));
-  EBB_RETURN_IF_ERROR(WriteWeights(exporter, std::move(weights), shard_bytes));
+  EBB_RETURN_IF_ERROR(
+      WriteWeights(exporter, std::move(weights), options.shard_bytes));
 
   std::vector<Source> moments;
   const std::map<CheckpointRole, std::string> suffixes = {
@@ -259,8 +264,9 @@ absl::Status CheckPlace(const std::string& directory, FileSystem& files) {
 
 absl::StatusOr<ExportedFiles> ExportHuggingFace(
     const CheckpointReader& checkpoint, const ModelSpec& model,
-    const std::string& directory, int64_t shard_bytes, FileSystem& files) {
-  EBB_CHECK(absl::StartsWith(directory, "/") && shard_bytes > 0);
+    const std::string& directory, const ExportSettings& options,
+    FileSystem& files) {
+  EBB_CHECK(absl::StartsWith(directory, "/") && options.shard_bytes > 0);
   EBB_ASSIGN_OR_RETURN(const HuggingFaceFamily family, FamilyOfModel(model));
   // "DIR/" is DIR.
   std::string path = directory;
@@ -269,7 +275,7 @@ absl::StatusOr<ExportedFiles> ExportHuggingFace(
   EBB_ASSIGN_OR_RETURN(const std::string partial,
                        MakeNumbered(files, absl::StrCat(path, ".partial-")));
   absl::StatusOr<ExportedFiles> exported =
-      WriteAll(checkpoint, model, family, partial, shard_bytes, files);
+      WriteAll(checkpoint, model, family, partial, options, files);
   absl::Status status = exported.status();
   if (status.ok()) status = SyncDirectory(files, partial);
   if (status.ok()) {

@@ -44,7 +44,6 @@ struct HuggingFaceTable {
   const char* model_type;    // in config.json
   const char* architecture;  // there, too
   const char* prefix;        // files of the bare model lack it
-  const char* embedding;     // the token embedding's name
   const char* head;          // the head's weight, where it is not tied
   absl::Span<const HuggingFaceRow> rows;
   absl::Span<const char* const> buffers;  // in old files; nothing to read
@@ -63,7 +62,8 @@ struct HuggingFaceTensor {
 };
 
 // The tensors that are the parameter of this name ("L3.qkv.weight") and type.
-// Errors: UNIMPLEMENTED for a parameter that the family does not have.
+// Errors: UNIMPLEMENTED for a parameter that the family does not have, or not
+// of so many rows.
 absl::StatusOr<std::vector<HuggingFaceTensor>> HuggingFaceTensorsOf(
     HuggingFaceFamily family, const ModelSpec& model,
     absl::string_view parameter, const TensorType& type);

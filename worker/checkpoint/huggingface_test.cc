@@ -136,8 +136,8 @@ class HuggingFace : public ::testing::Test {
     weights.Fill(1);
     fs::remove_all(Path("native"));
     fs::remove_all(Path("hf"));
-    const auto exported =
-        ExportHuggingFace(Native(weights), model, Path("hf"), shard_bytes);
+    const auto exported = ExportHuggingFace(Native(weights), model, Path("hf"),
+                                            {.shard_bytes = shard_bytes});
     EXPECT_TRUE(exported.ok()) << exported.status();
     return weights;
   }
@@ -375,9 +375,9 @@ TEST_F(HuggingFace, EveryMistakeIsToldAtOnce) {
       model,
       {Path("hf"), "activation_function is \"gelu\"", "gelu_new",
        "scale_attn_by_inverse_layer_idx is true",
-       "layer_norm_epsilon is 1e-06, model.norm_eps is 1e-05",
-       "n_inner is 32, model.ffn is 20", "n_positions is \"five\"",
-       "vocab_size is missing", "n_head is 2, model.heads is 4",
+       "layer_norm_epsilon is 1e-06 but model.norm_eps is 1e-05",
+       "n_inner is 32 but model.ffn is 20", "n_positions is \"five\"",
+       "vocab_size is missing", "n_head is 2 but model.heads is 4",
        "missing: transformer.h.1.ln_2.bias [8]",
        "transformer.wpe.weight: want F32, BF16 or F16 [5, 8], have F32 [4, "
        "10]"});
@@ -529,7 +529,7 @@ TEST_F(HuggingFace, AnUntiedHeadMustBeThere) {
   ExpectRefused(model, {"missing: lm_head.weight [11, 8]"});
   // And a spec that ties what the file does not.
   model.tied_embeddings = true;
-  ExpectRefused(model, {"tie_word_embeddings is false, "
+  ExpectRefused(model, {"tie_word_embeddings is false but "
                         "model.tied_embeddings is true"});
 }
 
@@ -541,7 +541,7 @@ TEST_F(HuggingFace, LongListsAreCut) {
   const absl::Status status =
       CheckInitialWeights(Path("hf"), model, weights.wanted());
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("n_layer is 2, model.layers is 1000"),
+              AllOf(HasSubstr("n_layer is 2 but model.layers is 1000"),
                     HasSubstr("and 11956 more")));
   EXPECT_LT(status.message().size(), 2000u);
 }
@@ -662,8 +662,8 @@ TEST_F(HuggingFace, ExportIsCompleteOrNotThere) {
   int failures = 0;
   for (int n = 1;; ++n) {
     FailingFileSystem files(n);
-    const auto exported =
-        ExportHuggingFace(native, model, Path("hf"), 2000, files);
+    const auto exported = ExportHuggingFace(native, model, Path("hf"),
+                                            {.shard_bytes = 2000}, files);
     if (exported.ok()) {
       ASSERT_FALSE(files.failed());
       break;
@@ -685,6 +685,19 @@ TEST_F(HuggingFace, ExportIsCompleteOrNotThere) {
     }
   }
   EXPECT_GT(failures, 20);
+}
+
+TEST_F(HuggingFace, ACancelledExportLeavesNothing) {
+  const ModelSpec model = Gpt2Model();
+  Weights weights(model);
+  const CheckpointReader native = Native(weights);
+  int tensors = 0;
+  const absl::Status status =
+      ExportHuggingFace(native, model, Path("hf"),
+                        {.cancelled = [&] { return ++tensors > 10; }})
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(std::distance(fs::directory_iterator(parent_), {}), 1);
 }
 
 TEST_F(HuggingFace, SaysWhichCheckpointLiesBelow) {

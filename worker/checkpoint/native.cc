@@ -63,7 +63,7 @@ absl::StatusOr<int64_t> FillDirectory(
   Manifest manifest;
   manifest.meta = meta;
   int64_t end = 0;
-  OutputFile data(files, JoinPath(directory, kRankFile));
+  OutputFile data(files, PathWithin(directory, kRankFile));
   EBB_RETURN_IF_ERROR(data.Create());
   for (const CheckpointTensor& tensor : tensors) {
     const int64_t bytes = tensor.type.bytes();
@@ -98,7 +98,7 @@ absl::StatusOr<int64_t> FillDirectory(
         absl::StrCat("the manifest takes ", text.size(),
                      " bytes: want at most ", kLargestManifest));
   }
-  OutputFile file(files, JoinPath(directory, kManifestName));
+  OutputFile file(files, PathWithin(directory, kManifestName));
   EBB_RETURN_IF_ERROR(file.Create());
   EBB_RETURN_IF_ERROR(
       file.Write(text.data(), static_cast<int64_t>(text.size())));
@@ -112,7 +112,7 @@ absl::StatusOr<int64_t> FillDirectory(
 // new one is safe. What of it cannot be removed is left to pruning.
 absl::Status Publish(FileSystem& files, const std::string& parent,
                      const std::string& partial, int64_t step) {
-  const std::string final_path = JoinPath(parent, CheckpointName(step));
+  const std::string final_path = PathWithin(parent, CheckpointName(step));
   int error = files.Rename(partial, final_path);
   if (error == 0) return SyncDirectory(files, parent);
   if (error != EEXIST && error != ENOTEMPTY) {
@@ -155,7 +155,7 @@ absl::StatusOr<InputFile> OpenData(const std::string& path) {
 }
 
 absl::StatusOr<std::string> ReadManifestText(const std::string& directory) {
-  const std::string path = JoinPath(directory, kManifestName);
+  const std::string path = PathWithin(directory, kManifestName);
   struct stat info;
   if (stat(path.c_str(), &info) != 0) {
     return errno == ENOENT || errno == ENOTDIR
@@ -242,10 +242,10 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) {
     return Annotate(manifest.status(),
-                    JoinPath(reader.directory_, kManifestName));
+                    PathWithin(reader.directory_, kManifestName));
   }
   for (const ManifestFile& file : manifest->files) {
-    const std::string path = JoinPath(reader.directory_, file.name);
+    const std::string path = PathWithin(reader.directory_, file.name);
     struct stat info;
     if (stat(path.c_str(), &info) != 0) {
       if (errno != ENOENT) return IoError("open", path, errno);
@@ -288,7 +288,7 @@ absl::Status CheckpointReader::Read(absl::string_view name, CheckpointRole role,
         absl::StrCat(name, " in ", directory_, ": want ", StoredTypeText(type),
                      ", have ", StoredTypeText(entry->type)));
   }
-  const std::string path = JoinPath(directory_, entry->file);
+  const std::string path = PathWithin(directory_, entry->file);
   const int64_t bytes = type.bytes();
   const int64_t padding = AlignUp(bytes) - bytes;
   std::array<char, kAlignment> tail;
@@ -354,7 +354,7 @@ absl::StatusOr<FoundCheckpoint> FindNewestComplete(absl::string_view parent,
   FoundCheckpoint found;
   for (const Candidate& candidate : candidates) {
     if (candidate.step >= before_step) continue;
-    const std::string path = JoinPath(directory, candidate.name);
+    const std::string path = PathWithin(directory, candidate.name);
     const auto reader = CheckpointReader::Open(path);
     absl::Status status = reader.status();
     if (status.ok() && reader->meta().step != candidate.step) {
@@ -400,7 +400,7 @@ absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
       doomed.push_back(candidate.name);
       continue;
     }
-    if (CheckpointReader::Open(JoinPath(directory, candidate.name)).ok()) {
+    if (CheckpointReader::Open(PathWithin(directory, candidate.name)).ok()) {
       ++num_complete;
       kept_steps.insert(candidate.step);
     }
@@ -408,7 +408,7 @@ absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
   std::vector<std::string> removed;
   absl::Status status;
   for (const std::string& name : doomed) {
-    const std::string path = JoinPath(directory, name);
+    const std::string path = PathWithin(directory, name);
     const absl::Status failed = RemoveTree(files, path);
     if (failed.ok()) {
       removed.push_back(name);
