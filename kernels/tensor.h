@@ -78,6 +78,12 @@ struct TensorType {
   constexpr int64_t bytes() const { return num_elements() * DTypeBytes(dtype); }
   // Elements of one row: all dims but the first.
   constexpr int64_t row_elements() const { return dims[1] * dims[2] * dims[3]; }
+  // The same dims with elements of another type.
+  constexpr TensorType WithDType(DType other) const {
+    TensorType type = *this;
+    type.dtype = other;
+    return type;
+  }
   constexpr bool operator==(const TensorType&) const = default;
 };
 

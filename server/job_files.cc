@@ -22,7 +22,9 @@ absl::StatusOr<std::vector<WantedWeight>> WeightsOf(const JobSpec& spec) {
     if (value.kind != ValueKind::kParameter) continue;
     const int count = value.per_layer ? graph.num_layers : 1;
     for (int layer = 0; layer < count; ++layer) {
-      weights.push_back({InstanceName(value.name, layer), value.type, nullptr});
+      // Checkpoints hold the fp32 masters.
+      weights.push_back({InstanceName(value.name, layer),
+                         value.type.WithDType(DType::kF32), nullptr});
     }
   }
   return weights;

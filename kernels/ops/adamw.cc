@@ -10,9 +10,12 @@ namespace ebb::adamw {
 namespace {
 
 constexpr SlotDef kSlots[] = {
-    {"param", Role::kState, Reads()}, {"grad", Role::kState, Reads()},
-    {"m", Role::kState, Reads()},     {"v", Role::kState, Reads()},
+    {"param", Role::kState, Reads()},
+    {"grad", Role::kState, Reads()},
+    {"m", Role::kState, Reads()},
+    {"v", Role::kState, Reads()},
     {"scale", Role::kState, Reads()},
+    {"weight", Role::kState, Reads(), /*optional=*/true},
 };
 static_assert(std::size(kSlots) == kNumSlots);
 
@@ -35,6 +38,8 @@ absl::Status Infer(const OpAttrs& attrs, std::span<TensorType> types) {
   for (int slot : {kGrad, kM, kV}) {
     EBB_RETURN_IF_ERROR(CheckType(kDef, types, slot, types[kParam]));
   }
+  EBB_RETURN_IF_ERROR(
+      CheckType(kDef, types, kWeight, types[kParam].WithDType(DType::kBf16)));
   return CheckType(kDef, types, kScale, {DType::kF64, 1});
 }
 

@@ -18,7 +18,7 @@ constexpr SlotDef kSlots[] = {
 static_assert(std::size(kSlots) == kNumSlots);
 
 absl::Status Infer(const OpAttrs&, std::span<TensorType> types) {
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kA, DType::kF32, types[kA].rank));
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kA, types[kA].rank));
   EBB_RETURN_IF_ERROR(CheckType(kDef, types, kB, types[kA]));
   types[kY] = types[kA];
   return absl::OkStatus();

@@ -3,8 +3,8 @@
 // Source: Dao 2023 (FlashAttention-2), algorithms 1 and 2.
 //   y_bthw   = sum_{s<=t} drop(softmax_s(q.k / sqrt(W))) v
 //   lse_bht  = log sum_{s<=t} exp(q.k / sqrt(W)), before dropout
-//   q_ND, k_N(KW), v_N(KW)  input  f32, row-strided views allowed
-//   y_ND  output f32        lse_BHT  aux  f32
+//   q_ND, k_N(KW), v_N(KW)  input  f32 | bf16, row-strided views allowed
+//   y_ND  output as q       lse_BHT  aux  f32, always
 // Attributes: num_heads, num_kv_heads, seq_len, dropout. Dropout draws element
 // (h * T + t) * T + s of a sequence, as causal_softmax + dropout would.
 // All three gradients read q, k, v, y and lse.

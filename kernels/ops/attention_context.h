@@ -1,7 +1,7 @@
 // Context of unfused attention: probabilities times values.
 //   y_bthw = sum_s probs_bhts * v_bsgw,  g = h / (H / K)
-//   probs_BHTT  input  f32   v_N(KW)  input  f32, row-strided view allowed
-//   y_ND        output f32
+//   probs_BHTT  input  as v   v_N(KW)  input  f32 | bf16, row-strided view
+//   allowed     y_ND  output as v
 // Attributes: num_heads, num_kv_heads, seq_len.
 #pragma once
 

@@ -14,7 +14,8 @@ AttentionShape MakeShape(const OpAttrs& attrs, const TensorType& type,
           .seq_len = attrs.seq_len,
           .num_heads = attrs.num_heads,
           .num_kv_heads = attrs.num_kv_heads,
-          .head_width = type.dims[1] / num_heads};
+          .head_width = type.dims[1] / num_heads,
+          .dtype = type.dtype};
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ absl::Status CheckHeads(const OpDef& op, const OpAttrs& attrs) {
 
 absl::Status CheckHeadRows(const OpDef& op, const OpAttrs& attrs, Types types,
                            int slot, int num_heads) {
-  EBB_RETURN_IF_ERROR(CheckRank(op, types, slot, DType::kF32, 2));
+  EBB_RETURN_IF_ERROR(CheckActivation(op, types, slot, 2));
   EBB_RETURN_IF_ERROR(CheckSequences(op, attrs, types, slot));
   if (types[slot].dims[1] % num_heads != 0) {
     return SlotError(

@@ -14,6 +14,7 @@ struct AttentionShape {
   int64_t num_heads = 0;      // H
   int64_t num_kv_heads = 0;   // K
   int64_t head_width = 0;     // W
+  DType dtype = DType::kF32;  // of queries, keys, values and scores
 
   int64_t rows() const { return num_sequences * seq_len; }        // N
   int64_t width() const { return num_heads * head_width; }        // D
@@ -25,10 +26,10 @@ struct AttentionShape {
   // gradients.
   int64_t product_flops() const { return 2 * num_scores() * head_width; }
 
-  TensorType QueryType() const { return {DType::kF32, rows(), width()}; }
-  TensorType KeyType() const { return {DType::kF32, rows(), kv_width()}; }
+  TensorType QueryType() const { return {dtype, rows(), width()}; }
+  TensorType KeyType() const { return {dtype, rows(), kv_width()}; }
   TensorType ScoresType() const {
-    return {DType::kF32, num_sequences, num_heads, seq_len, seq_len};
+    return {dtype, num_sequences, num_heads, seq_len, seq_len};
   }
 };
 
@@ -40,7 +41,8 @@ AttentionShape ShapeFromKey(const OpAttrs& attrs, const TensorType& type);
 
 // Checks num_heads, num_kv_heads and seq_len. Errors: INVALID_ARGUMENT.
 absl::Status CheckHeads(const OpDef& op, const OpAttrs& attrs);
-// Checks that `slot` is f32 [N, num_heads * W], N a multiple of seq_len.
+// Checks that `slot` is an activation [N, num_heads * W], N a multiple of
+// seq_len.
 absl::Status CheckHeadRows(const OpDef& op, const OpAttrs& attrs, Types types,
                            int slot, int num_heads);
 

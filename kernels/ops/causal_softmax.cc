@@ -14,7 +14,7 @@ constexpr SlotDef kSlots[] = {
 static_assert(std::size(kSlots) == kNumSlots);
 
 absl::Status Infer(const OpAttrs&, std::span<TensorType> types) {
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 4));
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kX, 4));
   if (types[kX].dims[2] != types[kX].dims[3]) {
     return SlotError(kDef, kX, "equal dims 2 and 3", types[kX]);
   }

@@ -16,7 +16,7 @@ constexpr SlotDef kSlots[] = {
 static_assert(std::size(kSlots) == kNumSlots);
 
 absl::Status Infer(const OpAttrs&, std::span<TensorType> types) {
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kLogits, DType::kF32, 2));
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kLogits, 2));
   const int64_t num_rows = types[kLogits].dims[0];
   EBB_RETURN_IF_ERROR(
       CheckType(kDef, types, kTargets, {DType::kI32, num_rows}));

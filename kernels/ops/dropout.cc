@@ -17,7 +17,7 @@ static_assert(std::size(kSlots) == kNumSlots);
 absl::Status Infer(const OpAttrs& attrs, std::span<TensorType> types) {
   EBB_RETURN_IF_ERROR(CheckDropout(kDef, attrs));
   if (types[kX].rank == 4) {
-    EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 4));
+    EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kX, 4));
     if (types[kX].dims[1] != attrs.num_heads ||
         types[kX].dims[2] != attrs.seq_len) {
       return SlotError(kDef, kX,
@@ -26,7 +26,7 @@ absl::Status Infer(const OpAttrs& attrs, std::span<TensorType> types) {
                        types[kX]);
     }
   } else {
-    EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 2));
+    EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kX, 2));
     EBB_RETURN_IF_ERROR(CheckSequences(kDef, attrs, types, kX));
   }
   types[kY] = types[kX];

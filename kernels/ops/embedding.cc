@@ -17,8 +17,9 @@ static_assert(std::size(kSlots) == kNumSlots);
 
 absl::Status Infer(const OpAttrs&, std::span<TensorType> types) {
   EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kTokens, DType::kI32, 1));
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kWeight, DType::kF32, 2));
-  types[kY] = {DType::kF32, types[kTokens].dims[0], types[kWeight].dims[1]};
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kWeight, 2));
+  types[kY] = {types[kWeight].dtype, types[kTokens].dims[0],
+               types[kWeight].dims[1]};
   return absl::OkStatus();
 }
 

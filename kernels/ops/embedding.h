@@ -1,6 +1,6 @@
 // Token embedding: row tokens_n of the table.
 //   y_nd = weight[tokens_n][d]
-//   tokens_N  index   i32, in [0, V)     weight_VD  param   f32
+//   tokens_N  index   i32, in [0, V)     weight_VD  param   f32 | bf16
 //   y_ND      output  as weight
 // The gradient adds rows of dy in the order of n, whatever the threads.
 #pragma once

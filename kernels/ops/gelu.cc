@@ -14,7 +14,7 @@ constexpr SlotDef kSlots[] = {
 static_assert(std::size(kSlots) == kNumSlots);
 
 absl::Status Infer(const OpAttrs&, std::span<TensorType> types) {
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 2));
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kX, 2));
   types[kY] = types[kX];
   return absl::OkStatus();
 }

@@ -22,9 +22,9 @@ absl::Status Infer(const OpAttrs& attrs, std::span<TensorType> types) {
     return absl::InvalidArgumentError(absl::StrCat(
         kDef.name, ": epsilon: must be at least 0, got ", attrs.epsilon));
   }
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 2));
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kX, 2));
   const int64_t num_rows = types[kX].dims[0];
-  const TensorType param(DType::kF32, types[kX].dims[1]);
+  const TensorType param(types[kX].dtype, types[kX].dims[1]);
   EBB_RETURN_IF_ERROR(CheckType(kDef, types, kGain, param));
   EBB_RETURN_IF_ERROR(CheckType(kDef, types, kBias, param));
   types[kY] = types[kX];

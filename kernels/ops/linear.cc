@@ -17,14 +17,14 @@ constexpr SlotDef kSlots[] = {
 static_assert(std::size(kSlots) == kNumSlots);
 
 absl::Status Infer(const OpAttrs&, std::span<TensorType> types) {
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 2));
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kWeight, DType::kF32, 2));
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kX, 2));
+  const DType dtype = types[kX].dtype;
+  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kWeight, dtype, 2));
   const int64_t num_outputs = types[kWeight].dims[0];
-  EBB_RETURN_IF_ERROR(CheckType(kDef, types, kWeight,
-                                {DType::kF32, num_outputs, types[kX].dims[1]}));
   EBB_RETURN_IF_ERROR(
-      CheckType(kDef, types, kBias, {DType::kF32, num_outputs}));
-  types[kY] = {DType::kF32, types[kX].dims[0], num_outputs};
+      CheckType(kDef, types, kWeight, {dtype, num_outputs, types[kX].dims[1]}));
+  EBB_RETURN_IF_ERROR(CheckType(kDef, types, kBias, {dtype, num_outputs}));
+  types[kY] = {dtype, types[kX].dims[0], num_outputs};
   return absl::OkStatus();
 }
 

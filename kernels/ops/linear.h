@@ -1,6 +1,7 @@
 // Matrix product with bias.
 //   y_no = sum_i x_ni * weight_oi + bias_o
-//   x_NI  input  f32   weight_OI  param  f32   bias_O  param  f32, optional
+//   x_NI  input  f32 | bf16   weight_OI  param  as x   bias_O  param  as x,
+//   optional
 //   y_NO  output as x
 // Gradients: dx = dy weight (reads weight); dweight += dy^T x (reads x);
 // dbias_o += sum_n dy_no (reads neither), rows in one fixed order.

@@ -59,6 +59,14 @@ struct Overwrite {
 
 using Types = std::span<const TensorType>;  // indexed by slot
 
+// Type of the gradient of a slot whose value has `type`. Gradients of params
+// accumulate in fp32 whatever the params are stored in; those of activations
+// are stored as the activations.
+constexpr TensorType GradientType(Role role, const TensorType& type) {
+  return role == Role::kParam && type.bound() ? type.WithDType(DType::kF32)
+                                              : type;
+}
+
 struct OpDef {
   Op op;
   const char* name;  // also the metric label, profiler range and dump mnemonic
@@ -75,7 +83,9 @@ struct OpDef {
   // neither of the two above.
   int64_t (*inner_recompute_flops)(const OpAttrs&, Types) = nullptr;
   // Upper bound of the scratch of the forward (bound == 0) or backward kernel
-  // (bound: gradients asked for); the kernel must live in it. Null: none.
+  // (bound: gradients asked for); the kernel must live in it. Reads the types
+  // of inputs and outputs and the dims of params alone: a param's type may be
+  // that of its gradient. Null: none.
   int64_t (*workspace_bytes)(const OpAttrs&, Types, uint32_t bound,
                              const Backend&) = nullptr;
   std::span<const Overwrite> may_overwrite = {};

@@ -206,6 +206,35 @@ TEST(OpDef, ElementwiseFlopsOfKnownShapes) {
       0);
 }
 
+// The activations' type goes through; statistics and losses stay fp32.
+TEST(OpDef, OutputsHaveTheTypeOfTheirInputs) {
+  const TensorType x(DType::kBf16, 8, 12);
+  const OpAttrs attrs = {.num_heads = 4, .num_kv_heads = 4, .seq_len = 4};
+  const auto linear = Infer(Op::kLinear, {}, {x, {DType::kBf16, 5, 12}});
+  EXPECT_EQ(linear[linear::kY], TensorType(DType::kBf16, 8, 5));
+  const auto norm = Infer(Op::kLayerNorm, {}, {x, {DType::kBf16, 12}});
+  EXPECT_EQ(norm[layer_norm::kY], x);
+  EXPECT_EQ(norm[layer_norm::kRstd], TensorType(DType::kF32, 8));
+  const auto attention = Infer(Op::kAttention, attrs, {x, x, x});
+  EXPECT_EQ(attention[attention::kY], x);
+  EXPECT_EQ(attention[attention::kLse], TensorType(DType::kF32, 2, 4, 4));
+  const auto scores = Infer(Op::kAttentionScores, attrs, {x, x});
+  EXPECT_EQ(scores[attention_scores::kScores],
+            TensorType(DType::kBf16, 2, 4, 4, 4));
+  const auto loss = Infer(Op::kCrossEntropy, {}, {x, {DType::kI32, 8}});
+  EXPECT_EQ(loss[cross_entropy::kLosses], TensorType(DType::kF32, 8));
+  const auto embedding =
+      Infer(Op::kEmbedding, {}, {{DType::kI32, 8}, {DType::kBf16, 50, 12}});
+  EXPECT_EQ(embedding[embedding::kY], x);
+}
+
+TEST(OpDef, GradientsOfParamsAreFp32) {
+  const TensorType type(DType::kBf16, 8, 12);
+  EXPECT_EQ(GradientType(Role::kParam, type), TensorType(DType::kF32, 8, 12));
+  EXPECT_EQ(GradientType(Role::kInput, type), type);
+  EXPECT_EQ(GradientType(Role::kParam, TensorType()), TensorType());
+}
+
 struct BadCase {
   Op op;
   OpAttrs attrs;
@@ -215,13 +244,14 @@ struct BadCase {
 
 TEST(OpDef, ErrorsNameTheSlotAndEndWithWhatWasGiven) {
   const TensorType x(DType::kF32, 8, 12);
+  const TensorType bf16(DType::kBf16, 8, 12);
   const TensorType scalar(DType::kF64, 1);
   const OpAttrs heads = {.num_heads = 4, .num_kv_heads = 2, .seq_len = 4};
   const BadCase cases[] = {
       {Op::kLinear,
        {},
        {{}, x},
-       "linear.x: expected fp32 with 2 dims of at "
+       "linear.x: expected fp32 or bf16 with 2 dims of at "
        "least 1, got nothing"},
       {Op::kLinear,
        {},
@@ -231,7 +261,19 @@ TEST(OpDef, ErrorsNameTheSlotAndEndWithWhatWasGiven) {
        {},
        {x, {DType::kF32, 5, 12}, {DType::kF32, 12}},
        "linear.bias: expected fp32 [5], got fp32 [12]"},
-      {Op::kLinear, {}, {{DType::kBf16, 8, 12}, x}, "linear.x: "},
+      {Op::kLinear, {}, {{DType::kF16, 8, 12}, x}, "linear.x: "},
+      {Op::kLinear,
+       {},
+       {bf16, x},
+       "linear.weight: expected bf16 with 2 dims of at least 1, got fp32"},
+      {Op::kAttention,
+       {.num_heads = 4, .num_kv_heads = 4, .seq_len = 4},
+       {bf16, bf16, x},
+       "attention.v: expected bf16 [8, 12], got fp32 [8, 12]"},
+      {Op::kLayerNorm,
+       {},
+       {bf16, {DType::kF32, 12}},
+       "layer_norm.gain: expected bf16 [12], got fp32 [12]"},
       {Op::kLayerNorm,
        {},
        {x},
@@ -295,6 +337,11 @@ TEST(OpDef, ErrorsNameTheSlotAndEndWithWhatWasGiven) {
        {x, x, x, x, scalar},
        "adamw: beta1: must be in [0, 1), got 1"},
       {Op::kAdamw, {}, {x, x, {DType::kF32, 8}, x, scalar}, "adamw.m: "},
+      {Op::kAdamw, {}, {bf16, x, x, x, scalar}, "adamw.param: "},
+      {Op::kAdamw,
+       {},
+       {x, x, x, x, scalar, x},
+       "adamw.weight: expected bf16 [8, 12], got fp32 [8, 12]"},
   };
   for (const BadCase& bad : cases) {
     std::vector<TensorType> types = bad.types;

@@ -17,9 +17,9 @@ constexpr SlotDef kSlots[] = {
 static_assert(std::size(kSlots) == kNumSlots);
 
 absl::Status Infer(const OpAttrs& attrs, std::span<TensorType> types) {
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kX, DType::kF32, 2));
+  EBB_RETURN_IF_ERROR(CheckActivation(kDef, types, kX, 2));
   EBB_RETURN_IF_ERROR(CheckSequences(kDef, attrs, types, kX));
-  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kWeight, DType::kF32, 2));
+  EBB_RETURN_IF_ERROR(CheckRank(kDef, types, kWeight, types[kX].dtype, 2));
   const int64_t width = types[kX].dims[1];
   if (types[kWeight].dims[0] < attrs.seq_len ||
       types[kWeight].dims[1] != width) {

@@ -22,6 +22,15 @@ absl::Status SlotError(const OpDef& op, int slot, absl::string_view expected,
                    ", got ", TypeText(got)));
 }
 
+absl::Status CheckActivation(const OpDef& op, Types types, int slot, int rank) {
+  if (types[slot].dtype == DType::kF32 || types[slot].dtype == DType::kBf16) {
+    return CheckRank(op, types, slot, types[slot].dtype, rank);
+  }
+  return SlotError(
+      op, slot, absl::StrCat("fp32 or bf16 with ", rank, " dims of at least 1"),
+      types[slot]);
+}
+
 absl::Status CheckRank(const OpDef& op, Types types, int slot, DType dtype,
                        int rank) {
   const TensorType& type = types[slot];

@@ -19,6 +19,10 @@ std::string TypeText(const TensorType& type);
 absl::Status SlotError(const OpDef& op, int slot, absl::string_view expected,
                        const TensorType& got);
 
+// Checks that a slot is bound and has the element type of an activation (fp32
+// or bf16), this rank and dims of at least 1. Errors: INVALID_ARGUMENT.
+absl::Status CheckActivation(const OpDef& op, Types types, int slot, int rank);
+
 // Checks that a slot is bound and has this element type, this rank and dims of
 // at least 1. Errors: INVALID_ARGUMENT.
 absl::Status CheckRank(const OpDef& op, Types types, int slot, DType dtype,

@@ -21,6 +21,7 @@
 #include "kernels/ops/type_check.h"
 #include "kernels/philox.h"
 #include "kernels/status.h"
+#include "kernels/testing/tensor_elements.h"
 
 namespace ebb {
 namespace {
@@ -57,6 +58,28 @@ OpCase MakeCase(Op op, const OpAttrs& attrs, std::vector<TensorType> types) {
   if (attrs.dropout > 0) {
     absl::StrAppend(&op_case.name, " dropout ", attrs.dropout);
   }
+  return op_case;
+}
+
+// The same case in a job of bf16: its inputs and params become bf16 where the
+// op takes that, and AdamW writes a rounded weight.
+OpCase InBf16(OpCase op_case) {
+  const OpDef& def = GetOpDef(op_case.op);
+  std::vector<TensorType> types = op_case.types;
+  for (int slot = 0; slot < def.num_slots(); ++slot) {
+    const Role role = def.slots[slot].role;
+    if (role == Role::kInput || role == Role::kParam) {
+      if (types[slot].bound()) types[slot].dtype = DType::kBf16;
+    } else if (role == Role::kOutput || role == Role::kAux) {
+      types[slot] = TensorType();
+    }
+  }
+  if (op_case.op == Op::kAdamw) {
+    types[adamw::kWeight] = types[adamw::kParam].WithDType(DType::kBf16);
+  }
+  // Refused by what reads losses, which are fp32 in every job.
+  if (def.infer(op_case.attrs, types).ok()) op_case.types = std::move(types);
+  op_case.name += " in bf16";
   return op_case;
 }
 
@@ -387,12 +410,14 @@ double DrawUniform(uint64_t stream, int64_t i) {
   return block[i % 4] / 4294967296.0;
 }
 
-// Numbers in [-scale, scale], rounded to fp32.
-std::vector<double> DrawElements(uint64_t stream, int64_t num_elements,
+// Numbers in [-scale, scale], rounded to the type (of fp64: to fp32).
+std::vector<double> DrawElements(uint64_t stream, const TensorType& type,
                                  double scale) {
-  std::vector<double> elements(num_elements);
-  for (int64_t i = 0; i < num_elements; ++i) {
-    elements[i] = static_cast<float>(scale * (2 * DrawUniform(stream, i) - 1));
+  std::vector<double> elements(type.num_elements());
+  for (size_t i = 0; i < elements.size(); ++i) {
+    const double element =
+        scale * (2 * DrawUniform(stream, static_cast<int64_t>(i)) - 1);
+    elements[i] = RoundedTo(type.dtype, static_cast<float>(element));
   }
   return elements;
 }
@@ -420,25 +445,29 @@ std::vector<double> DrawIndices(const OpCase& op_case, int slot) {
 
 }  // namespace
 
-std::vector<OpCase> OpCases(Op op) {
-  return kMakeCases[static_cast<int>(op)]();
+std::vector<OpCase> OpCases(Op op, DType precision) {
+  std::vector<OpCase> cases = kMakeCases[static_cast<int>(op)]();
+  if (precision == DType::kF32) return cases;
+  EBB_CHECK(precision == DType::kBf16);
+  for (OpCase& op_case : cases) op_case = InBf16(std::move(op_case));
+  return cases;
 }
 
 std::vector<std::vector<double>> DrawSlots(const OpCase& op_case) {
   const OpDef& def = GetOpDef(op_case.op);
   std::vector<std::vector<double>> slots(def.num_slots());
   for (int slot = 0; slot < def.num_slots(); ++slot) {
-    const int64_t num_elements = op_case.types[slot].num_elements();
+    const TensorType& type = op_case.types[slot];
     switch (def.slots[slot].role) {
       case Role::kIndex:
         slots[slot] = DrawIndices(op_case, slot);
         break;
       case Role::kInput:
       case Role::kState:
-        slots[slot] = DrawElements(slot, num_elements, op_case.input_scale);
+        slots[slot] = DrawElements(slot, type, op_case.input_scale);
         break;
       case Role::kParam:
-        slots[slot] = DrawElements(slot, num_elements, 1);
+        slots[slot] = DrawElements(slot, type, 1);
         break;
       case Role::kOutput:
       case Role::kAux:
@@ -463,7 +492,7 @@ std::vector<std::vector<double>> DrawGradients(const OpCase& op_case) {
     if (role == Role::kParam ||
         (role == Role::kOutput && op_case.op != Op::kCrossEntropy)) {
       grads[slot] =
-          DrawElements(100 + slot, op_case.types[slot].num_elements(), 1);
+          DrawElements(100 + slot, GradientType(role, op_case.types[slot]), 1);
     }
   }
   return grads;

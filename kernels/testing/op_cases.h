@@ -37,8 +37,9 @@ struct OpCase {
   std::vector<std::pair<int, double>> constants;
 };
 
-// The cases of `op`, at least one.
-std::vector<OpCase> OpCases(Op op);
+// The cases of `op`, at least one, in a job of this precision (fp32 or bf16):
+// activations and params have it, all else is the same in both.
+std::vector<OpCase> OpCases(Op op, DType precision = DType::kF32);
 
 // Values by slot: drawn for inputs, params, indices and states, empty for
 // outputs and for slots that are not bound. Representable in the slot's type.

@@ -26,6 +26,8 @@ namespace {
 constexpr double kTolerance = 1e-5;         // of fp32 results, relative to the
                                             // largest magnitude
 constexpr double kDoubleTolerance = 1e-12;  // of fp64 results
+// Relative error of a rounding to bf16, which keeps 8 bits of mantissa.
+constexpr double kBf16Rounding = 1.0 / 256;
 // A result below this is 0 in real arithmetic: what is left is the rounding of
 // terms of size 1, held to kTolerance of a tenth of them.
 constexpr double kCancelled = 1e-6;
@@ -40,16 +42,26 @@ bool HasGradient(Role role) {
   return role == Role::kInput || role == Role::kParam;
 }
 
+std::vector<TensorType> GradientTypes(const OpCase& op_case) {
+  std::vector<TensorType> types = op_case.types;
+  for (size_t slot = 0; slot < types.size(); ++slot) {
+    types[slot] =
+        GradientType(GetOpDef(op_case.op).slots[slot].role, types[slot]);
+  }
+  return types;
+}
+
 // Storage of the slots, or of the gradients, of one call.
 class Stage {
  public:
-  // Binds every slot of `set`: with `values` where there are some, otherwise
-  // filled with `fill`. Views share one buffer.
-  Stage(const OpCase& op_case, uint32_t set, const Values& values, uint8_t fill)
-      : tensors_(op_case.types.size()), places_(op_case.types.size()) {
+  // Binds every slot of `set` as `types` says: with `values` where there are
+  // some, otherwise filled with `fill`. Views share one buffer.
+  Stage(const OpCase& op_case, const std::vector<TensorType>& types,
+        uint32_t set, const Values& values, uint8_t fill)
+      : tensors_(types.size()), places_(types.size()) {
     int viewed = -1;
     for (int slot = 0; slot < static_cast<int>(tensors_.size()); ++slot) {
-      const TensorType& type = op_case.types[slot];
+      const TensorType& type = types[slot];
       if (!HasSlot(set, slot) || !type.bound()) continue;
       const OpCase::View& view = op_case.views[slot];
       const int64_t element_bytes = DTypeBytes(type.dtype);
@@ -184,9 +196,8 @@ Trial MakeBackwardTrial(const Trial& forward, uint32_t bound) {
                  .grads = DrawGradients(op_case),
                  .expected = {}};
   for (int slot = 0; slot < op.num_slots(); ++slot) {
-    if (op_case.types[slot].dtype != DType::kF32) continue;
     for (double& element : trial.slots[slot]) {
-      element = static_cast<float>(element);
+      element = RoundedTo(op_case.types[slot].dtype, element);
     }
   }
   reference::Call call = {.attrs = op_case.attrs,
@@ -238,8 +249,8 @@ Values RunKernel(const Trial& trial, Kernel kernel, const Backend& backend,
       grad_set |= Reads(slot);
     }
   }
-  Stage slots(op_case, slot_set, trial.slots, fill);
-  Stage grads(op_case, grad_set,
+  Stage slots(op_case, op_case.types, slot_set, trial.slots, fill);
+  Stage grads(op_case, GradientTypes(op_case), grad_set,
               backward ? trial.grads : Values(op.num_slots()), fill);
   Stage& results = backward ? grads : slots;
   for (int slot = 0; slot < op.num_slots(); ++slot) {
@@ -295,16 +306,21 @@ bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-// Describes the largest deviation of `got`, or returns an empty text.
+// Describes the worst deviation of `got`, or returns an empty text. An element
+// may be off by `tolerance` of the largest and by `rounding` of itself.
 std::string Deviation(const std::vector<double>& got,
-                      const std::vector<double>& expected, double tolerance) {
+                      const std::vector<double>& expected, double tolerance,
+                      double rounding) {
   double largest = 0;
   for (double x : expected) {
     if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
   }
   const double allowed =
       tolerance * (largest < kCancelled ? kCancelledScale : largest);
-  double worst = -1;
+  const auto allowed_of = [&](double x) {
+    return std::isfinite(x) ? allowed + rounding * std::abs(x) : 0;
+  };
+  double worst = 0;  // beyond what is allowed
   size_t at = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     double error = 0;
@@ -315,14 +331,14 @@ std::string Deviation(const std::vector<double>& got,
                  (std::isnan(got[i]) && std::isnan(expected[i])))) {
       error = INFINITY;
     }
-    if (error > worst) {
-      worst = error;
+    if (error - allowed_of(expected[i]) > worst) {
+      worst = error - allowed_of(expected[i]);
       at = i;
     }
   }
-  if (worst <= allowed) return "";
+  if (worst == 0) return "";
   return absl::StrCat("element ", at, " is ", got[at], ", expected ",
-                      expected[at], " within ", allowed);
+                      expected[at], " within ", allowed_of(expected[at]));
 }
 
 void CompareWithReference(const Trial& trial, const Values& got,
@@ -339,10 +355,12 @@ void CompareWithReference(const Trial& trial, const Values& got,
       }
       continue;
     }
-    const DType dtype = trial.op_case.types[slot].dtype;
+    TensorType type = trial.op_case.types[slot];
+    if (trial.bound != 0) type = GradientType(def.role, type);
     const std::string deviation =
         Deviation(got[slot], trial.expected[slot],
-                  dtype == DType::kF64 ? kDoubleTolerance : kTolerance);
+                  type.dtype == DType::kF64 ? kDoubleTolerance : kTolerance,
+                  type.dtype == DType::kBf16 ? kBf16Rounding : 0);
     if (!deviation.empty()) {
       failures.push_back(absl::StrCat(def.name, ": ", deviation));
     }
@@ -394,20 +412,22 @@ void RunTrial(const Trial& trial, Kernel kernel, const Backend& backend,
 }  // namespace
 
 std::vector<std::string> RunOpCases(Op op, const KernelTable& table,
-                                    const Backend& backend) {
+                                    const Backend& backend, DType precision) {
   const OpDef& def = GetOpDef(op);
   const uint32_t gradients = KernelGradients(def);
-  const KernelRow* row = FindKernels(table, op, DType::kF32);
+  const KernelRow* row = FindKernels(table, op, precision);
   if (row == nullptr || row->forward == nullptr) {
-    return {absl::StrCat(def.name, ": no fp32 forward kernel")};
+    return {absl::StrCat(def.name, ": no ", DTypeName(precision),
+                         " forward kernel")};
   }
   if ((row->backward != nullptr) != (gradients != 0)) {
-    return {absl::StrCat(def.name, ": ",
-                         gradients != 0 ? "no fp32 backward kernel"
-                                        : "a backward kernel without use")};
+    return {gradients != 0
+                ? absl::StrCat(def.name, ": no ", DTypeName(precision),
+                               " backward kernel")
+                : absl::StrCat(def.name, ": a backward kernel without use")};
   }
   std::vector<std::string> failures;
-  for (const OpCase& op_case : OpCases(op)) {
+  for (const OpCase& op_case : OpCases(op, precision)) {
     const Trial forward = MakeForwardTrial(op_case);
     RunTrial(forward, row->forward, backend, failures);
     for (uint32_t bound = 1; bound <= gradients; ++bound) {

@@ -4,7 +4,8 @@
 // Every case checks, for the forward kernel and for the backward kernel with
 // every subset of gradients:
 // - results within 1e-5 of the largest magnitude of the reference's (double
-//   slots: 1e-12); params' gradients accumulate, inputs' overwrite;
+//   slots: 1e-12; bf16: one rounding of the element more); params' gradients
+//   accumulate, inputs' overwrite;
 // - slots and gradients that the description does not declare are given as
 //   default-constructed tensors (null, no type): a kernel that needs one
 //   crashes, and takes shapes from what it was given;
@@ -24,9 +25,11 @@
 
 namespace ebb {
 
-// Runs the cases of one op with the fp32 row of `table`. Host memory only.
-// Returns one line a failure: none means that the kernels are right.
+// Runs the cases of one op in a job of `precision` (fp32 or bf16) with that row
+// of `table`. Host memory only. Returns one line a failure: none means that the
+// kernels are right.
 std::vector<std::string> RunOpCases(Op op, const KernelTable& table,
-                                    const Backend& backend);
+                                    const Backend& backend,
+                                    DType precision = DType::kF32);
 
 }  // namespace ebb

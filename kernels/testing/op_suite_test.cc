@@ -13,13 +13,14 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/bf16.h"
 #include "kernels/ops/adamw.h"
 #include "kernels/ops/gelu.h"
-#include "kernels/ops/linear.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/op_def.h"
 #include "kernels/testing/op_cases.h"
 #include "kernels/testing/reference_table.h"
+#include "kernels/testing/tensor_elements.h"
 
 namespace ebb {
 namespace {
@@ -33,9 +34,11 @@ using ::testing::Not;
 class OpSuite : public ::testing::TestWithParam<int> {};
 
 TEST_P(OpSuite, PassesTheReferenceItself) {
-  EXPECT_THAT(RunOpCases(static_cast<Op>(GetParam()), ReferenceKernelTable(),
-                         BuiltInCpuBackend()),
-              IsEmpty());
+  for (const DType precision : {DType::kF32, DType::kBf16}) {
+    EXPECT_THAT(RunOpCases(static_cast<Op>(GetParam()), ReferenceKernelTable(),
+                           BuiltInCpuBackend(), precision),
+                IsEmpty());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, OpSuite, ::testing::Range(0, kNumOps),
@@ -92,6 +95,36 @@ TEST(OpSuite, CatchesAResultThatIsSlightlyOff) {
   };
   EXPECT_THAT(RunWith(Op::kGelu, forward, nullptr),
               Contains(HasSubstr("forward: y: element")));
+}
+
+// A bf16 result may be off by its own rounding, not by two.
+TEST(OpSuite, CatchesABf16ResultThatIsRoundedTwice) {
+  static constexpr auto kForward = [](const OpCall& call, Stream stream) {
+    ReferenceRow(Op::kGelu).forward(call, stream);
+    for (int64_t i = 0; i < call.slots[gelu::kY].type.num_elements(); ++i) {
+      Bf16& y = call.slots[gelu::kY].as<Bf16>()[i];
+      y = {static_cast<uint16_t>(y.bits + 1)};
+    }
+  };
+  KernelRow row = ReferenceRow(Op::kGelu);
+  row.dtype = DType::kBf16;
+  row.forward = kForward;
+  KernelTable table = ReferenceKernelTable();
+  table.rows[static_cast<int>(Op::kGelu)] = std::span<const KernelRow>(&row, 1);
+  EXPECT_THAT(RunOpCases(Op::kGelu, table, BuiltInCpuBackend(), DType::kBf16),
+              Contains(HasSubstr("in bf16: forward: y: element")));
+}
+
+// Sums of a bf16 op's parameter gradients stay in fp32.
+TEST(OpSuite, Bf16CasesHaveFp32ParameterGradients) {
+  const OpCase op_case = OpCases(Op::kLinear, DType::kBf16)[2];
+  EXPECT_EQ(op_case.types[linear::kWeight].dtype, DType::kBf16);
+  EXPECT_EQ(op_case.types[linear::kY].dtype, DType::kBf16);
+  bool is_wider = false;
+  for (const double element : DrawGradients(op_case)[linear::kWeight]) {
+    is_wider = is_wider || RoundedTo(DType::kBf16, element) != element;
+  }
+  EXPECT_TRUE(is_wider);
 }
 
 TEST(OpSuite, CatchesAnElementThatIsNeverWritten) {

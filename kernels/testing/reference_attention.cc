@@ -207,6 +207,9 @@ void AttentionForward(Call& c) {
   }
 }
 
+// The sum over keys of probability times its gradient is taken from y, to which
+// it is equal, as the formula says (Dao 2023, section 2.3): with y stored in
+// bf16 the two differ by y's rounding.
 void AttentionBackward(Call& c) {
   using namespace attention;
   Unfused u = RunUnfused(c);
@@ -215,10 +218,25 @@ void AttentionBackward(Call& c) {
   AttentionContextBackward(u.context);
   u.dropout.grads = {square, u.context.grads[attention_context::kProbs]};
   DropoutBackward(u.dropout);
-  u.softmax.grads = {square, u.dropout.grads[dropout::kX]};
-  CausalSoftmaxBackward(u.softmax);
-  u.scores.grads = {c.slots[kQ], c.slots[kK],
-                    u.softmax.grads[causal_softmax::kX]};
+  const Elements& probs = u.softmax.slots[causal_softmax::kY];
+  const Elements& dprobs = u.dropout.grads[dropout::kX];
+  const int64_t seq_len = c.attrs.seq_len, heads = c.attrs.num_heads;
+  const int64_t head_width = c.types[kQ].dims[1] / heads;
+  Elements dscores = square;
+  for (int64_t row = 0; row < c.types[kLse].num_elements(); ++row) {
+    const int64_t t = row % seq_len, h = row / seq_len % heads;
+    const int64_t b = row / seq_len / heads;
+    const int64_t first = ((b * seq_len + t) * heads + h) * head_width;
+    double dot = 0;
+    for (int64_t w = 0; w < head_width; ++w) {
+      dot += c.grads[kY][first + w] * c.slots[kY][first + w];
+    }
+    for (int64_t s = 0; s <= t; ++s) {
+      dscores[row * seq_len + s] =
+          probs[row * seq_len + s] * (dprobs[row * seq_len + s] - dot);
+    }
+  }
+  u.scores.grads = {c.slots[kQ], c.slots[kK], dscores};
   AttentionScoresBackward(u.scores);
   if (!c.grads[kQ].empty()) c.grads[kQ] = u.scores.grads[attention_scores::kQ];
   if (!c.grads[kK].empty()) c.grads[kK] = u.scores.grads[attention_scores::kK];

@@ -1,4 +1,4 @@
-// The reference as an fp32 kernel table.
+// The reference as a kernel table of fp32 and bf16.
 #include "kernels/testing/reference_table.h"
 
 #include <array>
@@ -58,15 +58,23 @@ void Backward(const OpCall& call, Stream) {
   }
 }
 
+// The same kernels in both precisions: they look at the types.
+template <Op op>
+std::array<KernelRow, 2> RowsOf() {
+  const bool has_backward = reference::GetKernels(op).backward != nullptr;
+  KernelRow row = {.dtype = DType::kF32,
+                   .forward = Forward<op>,
+                   .backward = has_backward ? Backward<op> : nullptr};
+  KernelRow bf16 = row;
+  bf16.dtype = DType::kBf16;
+  return {row, bf16};
+}
+
 template <int... op>
 KernelTable MakeTable(std::integer_sequence<int, op...>) {
-  static const std::array<KernelRow, kNumOps> rows = {KernelRow{
-      .dtype = DType::kF32,
-      .forward = Forward<static_cast<Op>(op)>,
-      .backward = reference::GetKernels(static_cast<Op>(op)).backward != nullptr
-                      ? Backward<static_cast<Op>(op)>
-                      : nullptr}...};
-  return {.rows = {std::span<const KernelRow>(&rows[op], 1)...}};
+  static const std::array<std::array<KernelRow, 2>, kNumOps> rows = {
+      RowsOf<static_cast<Op>(op)>()...};
+  return {.rows = {std::span<const KernelRow>(rows[op])...}};
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The reference as an fp32 kernel table: every op through the double-precision
-// reference, rounded once at the end. Slow; for tests that need kernels but not
-// those of a backend.
+// The reference as a kernel table of fp32 and bf16: every op through the
+// double-precision reference, rounded once at the end. Slow; for tests that
+// need kernels but not those of a backend.
 #pragma once
 
 #include "kernels/kernel_table.h"

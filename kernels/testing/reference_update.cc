@@ -57,6 +57,7 @@ void AdamwForward(Call& c) {
     param -= c.scalars.learning_rate *
              (c.attrs.weight_decay * param +
               m_hat / (std::sqrt(v_hat) + c.attrs.epsilon));
+    if (!c.slots[kWeight].empty()) c.slots[kWeight][i] = param;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/bf16.h"
 #include "kernels/status.h"
 
 namespace ebb {
@@ -21,20 +22,42 @@ void ForEachElement(const Tensor& tensor, Visit visit) {
 }
 
 template <typename T>
+double ToDouble(T element) {
+  return static_cast<double>(element);
+}
+double ToDouble(Bf16 element) { return ToFloat(element); }
+
+template <typename T>
+void FromDouble(double element, T& to) {
+  to = static_cast<T>(element);
+}
+void FromDouble(double element, Bf16& to) {
+  to = RoundToBf16(static_cast<float>(element));
+}
+
+template <typename T>
 void Read(const Tensor& tensor, std::vector<double>& elements) {
   ForEachElement<T>(tensor, [&](int64_t i, const T* element) {
-    elements[i] = static_cast<double>(*element);
+    elements[i] = ToDouble(*element);
   });
 }
 
 template <typename T>
 void Write(const std::vector<double>& elements, const Tensor& tensor) {
   ForEachElement<T>(tensor, [&](int64_t i, T* element) {
-    *element = static_cast<T>(elements[i]);
+    FromDouble(elements[i], *element);
   });
 }
 
 }  // namespace
+
+double RoundedTo(DType dtype, double element) {
+  if (dtype == DType::kF32) return static_cast<float>(element);
+  if (dtype == DType::kBf16) {
+    return ToFloat(RoundToBf16(static_cast<float>(element)));
+  }
+  return element;
+}
 
 std::vector<double> ReadElements(const Tensor& tensor) {
   if (!tensor.bound()) return {};
@@ -42,6 +65,9 @@ std::vector<double> ReadElements(const Tensor& tensor) {
   switch (tensor.type.dtype) {
     case DType::kF32:
       Read<float>(tensor, elements);
+      break;
+    case DType::kBf16:
+      Read<Bf16>(tensor, elements);
       break;
     case DType::kF64:
       Read<double>(tensor, elements);
@@ -61,6 +87,9 @@ void WriteElements(const std::vector<double>& elements, const Tensor& tensor) {
   switch (tensor.type.dtype) {
     case DType::kF32:
       Write<float>(elements, tensor);
+      break;
+    case DType::kBf16:
+      Write<Bf16>(elements, tensor);
       break;
     case DType::kF64:
       Write<double>(elements, tensor);

@@ -124,11 +124,12 @@ class Section {
 class Builder {
  public:
   Builder(const ModelSpec& model, int64_t micro_batch, int64_t seq_len,
-          int64_t loss_tokens, bool training)
+          int64_t loss_tokens, bool training, DType dtype)
       : model_(model),
         num_tokens_(micro_batch * seq_len),
         loss_tokens_(loss_tokens),
-        dropout_(training ? static_cast<float>(model.dropout) : 0.0f) {
+        dropout_(training ? static_cast<float>(model.dropout) : 0.0f),
+        dtype_(dtype) {
     graph_.num_layers = model.layers;
     graph_.micro_batch = micro_batch;
     graph_.seq_len = seq_len;
@@ -158,7 +159,7 @@ class Builder {
     targets.name = "targets";
     Value stream;
     stream.name = "L*.input";
-    stream.type = TensorType(DType::kF32, num_tokens_, model_.hidden);
+    stream.type = TensorType(dtype_, num_tokens_, model_.hidden);
     stream.per_layer = true;
     graph_.tokens = 0;
     graph_.targets = 1;
@@ -183,18 +184,17 @@ class Builder {
              int64_t out, double std) {
     const int weight =
         section.Parameter(absl::StrCat(name, ".weight"),
-                          TensorType(DType::kF32, out, in), Init::kNormal, std);
+                          TensorType(dtype_, out, in), Init::kNormal, std);
     ValueRef bias;
     if (model_.bias) {
-      bias.value =
-          section.Parameter(absl::StrCat(name, ".bias"),
-                            TensorType(DType::kF32, out), Init::kZeros);
+      bias.value = section.Parameter(absl::StrCat(name, ".bias"),
+                                     TensorType(dtype_, out), Init::kZeros);
     }
     return section.Apply(name, Op::kLinear, Attrs(), {x, {weight}, bias});
   }
 
   int LayerNorm(Section& section, absl::string_view name, ValueRef x) {
-    const TensorType type(DType::kF32, model_.hidden);
+    const TensorType type(dtype_, model_.hidden);
     const int gain =
         section.Parameter(absl::StrCat(name, ".gain"), type, Init::kOnes);
     ValueRef bias;
@@ -216,14 +216,13 @@ class Builder {
   }
 
   void AddEmbedding(Section& section) {
-    token_weight_ =
-        section.Parameter("embedding.weight",
-                          TensorType(DType::kF32, model_.vocab, model_.hidden),
+    token_weight_ = section.Parameter(
+        "embedding.weight", TensorType(dtype_, model_.vocab, model_.hidden),
+        Init::kNormal, kInitStd);
+    const int positions =
+        section.Parameter("position_embedding.weight",
+                          TensorType(dtype_, model_.seq_len, model_.hidden),
                           Init::kNormal, kInitStd);
-    const int positions = section.Parameter(
-        "position_embedding.weight",
-        TensorType(DType::kF32, model_.seq_len, model_.hidden), Init::kNormal,
-        kInitStd);
     const ValueRef first_input = {graph_.stream, 0};
     const int y = section.Apply("embedding", Op::kEmbedding, Attrs(),
                                 {{graph_.tokens}, {token_weight_}});
@@ -293,7 +292,7 @@ class Builder {
     int weight = token_weight_;
     if (!model_.tied_embeddings) {
       weight = section.Parameter(
-          "head.weight", TensorType(DType::kF32, model_.vocab, model_.hidden),
+          "head.weight", TensorType(dtype_, model_.vocab, model_.hidden),
           Init::kNormal, kInitStd);
     }
     const int logits =
@@ -309,6 +308,7 @@ class Builder {
   const int64_t num_tokens_;
   const int64_t loss_tokens_;
   const float dropout_;
+  const DType dtype_;
   Graph graph_;
   int token_weight_ = -1;
 };
@@ -317,7 +317,8 @@ class Builder {
 
 absl::StatusOr<Graph> BuildTransformer(const ModelSpec& model,
                                        int64_t micro_batch, int64_t seq_len,
-                                       int64_t loss_tokens, bool training) {
+                                       int64_t loss_tokens, bool training,
+                                       DType dtype) {
   if (model.norm != Norm::kLayerNorm) {
     return absl::UnimplementedError("model.norm: only layernorm is built");
   }
@@ -332,7 +333,8 @@ absl::StatusOr<Graph> BuildTransformer(const ModelSpec& model,
         absl::StrCat("sequences of ", seq_len,
                      " tokens exceed model.seq_len: ", model.seq_len));
   }
-  return Builder(model, micro_batch, seq_len, loss_tokens, training).Build();
+  return Builder(model, micro_batch, seq_len, loss_tokens, training, dtype)
+      .Build();
 }
 
 }  // namespace ebb

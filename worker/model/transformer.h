@@ -13,10 +13,12 @@ namespace ebb {
 // Builds the graph of one microbatch of micro_batch sequences of seq_len tokens
 // (training and evaluation differ in both). loss_tokens: tokens over which the
 // loss is the mean, i.e. of the whole global batch. Dropout is left out of an
-// evaluation graph. Source: Radford et al. 2019, section 2.3.
-// Errors: INVALID_ARGUMENT, UNIMPLEMENTED name the spec's field.
+// evaluation graph. Weights and activations have `dtype`, fp32 or bf16. Source:
+// Radford et al. 2019, section 2.3. Errors: INVALID_ARGUMENT, UNIMPLEMENTED
+// name the spec's field.
 absl::StatusOr<Graph> BuildTransformer(const ModelSpec& model,
                                        int64_t micro_batch, int64_t seq_len,
-                                       int64_t loss_tokens, bool training);
+                                       int64_t loss_tokens, bool training,
+                                       DType dtype = DType::kF32);
 
 }  // namespace ebb

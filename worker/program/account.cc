@@ -14,10 +14,8 @@ class Walk {
  public:
   explicit Walk(const Program& program) : program_(program) {
     for (const ParameterLayout& layout : program.parameters) {
-      const int64_t bytes =
-          AlignUp(layout.type.bytes()) * std::max(1, layout.num_layers);
-      state_[MemoryClass::kParameters] += bytes;
-      state_[MemoryClass::kOptimizer] += 2 * bytes;
+      state_[MemoryClass::kParameters] += layout.parameter_bytes();
+      state_[MemoryClass::kOptimizer] += layout.optimizer_bytes();
     }
   }
 

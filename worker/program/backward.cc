@@ -205,6 +205,7 @@ void Drafter::WriteBackwardNode(const Node& node, const Place& place) {
         }
       }
       DraftOperand operand = Bind(slot, ref, storage);
+      operand.type = GradientType(def.slots[slot].role, operand.type);
       operand.gradient = true;
       operand.written = true;
       instruction.operands.push_back(operand);

@@ -170,6 +170,10 @@ void Drafter::WriteHeadBlock(const char* name, int64_t first_row, int64_t rows,
     StorageKey weight_gradient_key = KeyOf(weight, kOutsideLayers, 0);
     weight_gradient_key.content = Content::kGradient;
 
+    DraftOperand weight_gradient = written(gradient(
+        Bind(linear::kWeight, weight, StorageOf(weight_gradient_key))));
+    weight_gradient.type = GradientType(Role::kParam, weight_gradient.type);
+
     DraftInstruction product_backward = Start(product, Phase::kBackward, 0);
     product_backward.backward_kernel = true;
     product_backward.operands = {
@@ -177,8 +181,7 @@ void Drafter::WriteHeadBlock(const char* name, int64_t first_row, int64_t rows,
         Bind(linear::kWeight, weight, weight_storage),
         gradient(bind_chunk(linear::kY, logits, Content::kGradient)),
         written(gradient(bind_rows(linear::kX, x, x_gradient))),
-        written(gradient(
-            Bind(linear::kWeight, weight, StorageOf(weight_gradient_key))))};
+        weight_gradient};
     add(std::move(product_backward), product_types,
         Reads(linear::kX, linear::kWeight));
   }

@@ -39,6 +39,7 @@ enum class Content : uint8_t {
   kValue,       // of the graph, as forward made it
   kRecomputed,  // the same, computed again
   kGradient,    // of an activation or a parameter
+  kMaster,      // of a parameter that is stored narrower than fp32
   kFirstMoment,
   kSecondMoment,
   kScratch,  // an output that nobody reads

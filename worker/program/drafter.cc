@@ -50,16 +50,21 @@ void Drafter::PlaceParameters() {
   // Outside the layers one after the other; in the layers one record a layer.
   const auto place = [this](Address ParameterLayout::*member, Arena arena,
                             int64_t& end) {
+    const auto bytes = [member](const ParameterLayout& layout) {
+      return AlignUp(member == &ParameterLayout::parameter
+                         ? layout.type.bytes()
+                         : layout.fp32_type().bytes());
+    };
     for (ParameterLayout& layout : draft_.parameters) {
       if (layout.num_layers != 0) continue;
       layout.*member = {arena, end, 0};
-      end += AlignUp(layout.type.bytes());
+      end += bytes(layout);
     }
     int64_t record = 0;
     for (ParameterLayout& layout : draft_.parameters) {
       if (layout.num_layers == 0) continue;
       layout.*member = {arena, end + record, 0};
-      record += AlignUp(layout.type.bytes());
+      record += bytes(layout);
     }
     for (ParameterLayout& layout : draft_.parameters) {
       if (layout.num_layers != 0) (layout.*member).stride = record;
@@ -67,6 +72,14 @@ void Drafter::PlaceParameters() {
     end += record * graph_.num_layers;
   };
   place(&ParameterLayout::parameter, Arena::kState, state);
+  // All parameters of a job have one type.
+  if (!draft_.parameters.empty() && draft_.parameters[0].has_master()) {
+    place(&ParameterLayout::master, Arena::kState, state);
+  } else {
+    for (ParameterLayout& layout : draft_.parameters) {
+      layout.master = layout.parameter;
+    }
+  }
   place(&ParameterLayout::first_moment, Arena::kState, state);
   place(&ParameterLayout::second_moment, Arena::kState, state);
   place(&ParameterLayout::gradient, Arena::kStep, gradients);
@@ -136,7 +149,9 @@ int Drafter::ParameterStorage(const StorageKey& key) {
   Storage storage;
   storage.key = key;
   storage.name = layout.name;
-  storage.bytes = AlignUp(layout.type.bytes());
+  storage.bytes =
+      AlignUp(key.content == Content::kValue ? layout.type.bytes()
+                                             : layout.fp32_type().bytes());
   Address address;
   switch (key.content) {
     case Content::kGradient:
@@ -144,6 +159,12 @@ int Drafter::ParameterStorage(const StorageKey& key) {
       storage.name += ".grad";
       storage.memory_class = MemoryClass::kGradients;
       storage.home = Home::kGradient;
+      break;
+    case Content::kMaster:
+      address = layout.master;
+      storage.name += ".master";
+      storage.memory_class = MemoryClass::kOptimizer;
+      storage.home = Home::kState;
       break;
     case Content::kFirstMoment:
     case Content::kSecondMoment:

@@ -12,7 +12,7 @@ namespace ebb {
 absl::StatusOr<Graph> BuildTrainingGraph(const JobSpec& spec) {
   return BuildTransformer(spec.model, spec.micro_batch, spec.model.seq_len,
                           spec.global_batch * spec.model.seq_len,
-                          /*training=*/true);
+                          /*training=*/true, spec.precision);
 }
 
 absl::StatusOr<JobPrograms> LowerJob(const JobSpec& spec, const Plan& plan,
@@ -31,7 +31,7 @@ absl::StatusOr<JobPrograms> LowerJob(const JobSpec& spec, const Plan& plan,
       const Graph graph,
       BuildTransformer(spec.model, micro, spec.eval.seq_len,
                        evaluation_sequences * spec.eval.seq_len,
-                       /*training=*/false));
+                       /*training=*/false, spec.precision));
   const int64_t num_microbatches = (evaluation_sequences + micro - 1) / micro;
   EBB_ASSIGN_OR_RETURN(
       programs.evaluation,

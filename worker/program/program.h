@@ -7,6 +7,7 @@
 // begin_microbatch and end_microbatch run once a microbatch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -148,11 +149,25 @@ ValueName NameOf(const Block& block, const Instruction& instruction,
 // A parameter and what belongs to it, for initialisation, checkpoints and
 // tests. One entry a template; layer l lies l * stride further.
 struct ParameterLayout {
-  std::string name;  // "L*.mlp_fc.weight"
-  TensorType type;
+  std::string name;    // "L*.mlp_fc.weight"
+  TensorType type;     // of the weight that the model computes with
   int num_layers = 0;  // 0: outside the layers, one instance
-  Address parameter, first_moment, second_moment;  // state arena
-  Address gradient;                                // step arena
+  // State arena. Where the weight is stored in fp32 it is its own master: the
+  // two addresses are equal.
+  Address parameter, master, first_moment, second_moment;
+  Address gradient;  // step arena
+
+  bool has_master() const { return type.dtype != DType::kF32; }
+  // Of master, moments and gradient: fp32 whatever the weight is stored in.
+  TensorType fp32_type() const { return type.WithDType(DType::kF32); }
+  // Bytes of all layers, by class, in the state arena.
+  int64_t parameter_bytes() const {
+    return AlignUp(type.bytes()) * std::max(1, num_layers);
+  }
+  int64_t optimizer_bytes() const {
+    return AlignUp(fp32_type().bytes()) * std::max(1, num_layers) *
+           (has_master() ? 3 : 2);
+  }
 };
 
 // What a step uses and does, derived from the instructions (worker/program/

@@ -94,7 +94,9 @@ void Drafter::WriteBegin(bool gradients) {
         const Value& value = graph_.values[key.value];
         DraftInstruction zero =
             StartUpdate(Op::kFillZero, absl::StrCat(value.name, ".grad"));
-        zero.operands = {BindWhole(fill_zero::kX, gradient, value.type, true)};
+        zero.operands = {BindWhole(fill_zero::kX, gradient,
+                                   GradientType(Role::kParam, value.type),
+                                   true)};
         zero.allocates = {gradient};
         block.instructions.push_back(std::move(zero));
       });
@@ -105,13 +107,14 @@ void Drafter::WriteUpdate(const OptimizerSpec& optimizer) {
       draft_.end, "norm", [this](DraftBlock& block, StorageKey key) {
         key.content = Content::kGradient;
         const Value& value = graph_.values[key.value];
+        const TensorType type = GradientType(Role::kParam, value.type);
         DraftInstruction norm =
             StartUpdate(Op::kSquaredNorm, absl::StrCat(value.name, ".grad"));
         norm.operands = {
-            BindWhole(squared_norm::kX, StorageOf(key), value.type, false),
+            BindWhole(squared_norm::kX, StorageOf(key), type, false),
             BindWhole(squared_norm::kTotal, draft_.norm_total, kTotalType,
                       true)};
-        const TensorType types[] = {value.type, kTotalType};
+        const TensorType types[] = {type, kTotalType};
         SetCosts(norm, types, 0);
         block.instructions.push_back(std::move(norm));
       });
@@ -142,19 +145,25 @@ void Drafter::WriteUpdate(const OptimizerSpec& optimizer) {
         update.attrs.epsilon = static_cast<float>(optimizer.eps);
         update.attrs.weight_decay =
             value.decays ? static_cast<float>(optimizer.weight_decay) : 0.0f;
+        const TensorType type = GradientType(Role::kParam, value.type);
+        const bool has_master = type != value.type;
         const int gradient = storage(Content::kGradient);
         update.operands = {
-            BindWhole(adamw::kParam, storage(Content::kValue), value.type,
-                      true),
-            BindWhole(adamw::kGrad, gradient, value.type, false),
-            BindWhole(adamw::kM, storage(Content::kFirstMoment), value.type,
-                      true),
-            BindWhole(adamw::kV, storage(Content::kSecondMoment), value.type,
-                      true),
+            BindWhole(adamw::kParam,
+                      storage(has_master ? Content::kMaster : Content::kValue),
+                      type, true),
+            BindWhole(adamw::kGrad, gradient, type, false),
+            BindWhole(adamw::kM, storage(Content::kFirstMoment), type, true),
+            BindWhole(adamw::kV, storage(Content::kSecondMoment), type, true),
             BindWhole(adamw::kScale, draft_.clip_scale, kTotalType, false)};
+        if (has_master) {
+          update.operands.push_back(BindWhole(
+              adamw::kWeight, storage(Content::kValue), value.type, true));
+        }
         update.frees = {gradient};
-        std::vector<TensorType> types(adamw::kNumSlots, value.type);
+        std::vector<TensorType> types(adamw::kNumSlots, type);
         types[adamw::kScale] = kTotalType;
+        types[adamw::kWeight] = has_master ? value.type : TensorType();
         SetCosts(update, types, 0);
         block.instructions.push_back(std::move(update));
       });

@@ -1,18 +1,14 @@
 // What the state arena holds, and the summary of a step.
 #include "worker/runtime/memory_meter.h"
 
-#include <algorithm>
-
 namespace ebb {
 namespace {
 
 MemoryBytes StateBytes(const Program& program) {
   MemoryBytes state;
   for (const ParameterLayout& layout : program.parameters) {
-    const int64_t bytes =
-        AlignUp(layout.type.bytes()) * std::max<int64_t>(1, layout.num_layers);
-    state[MemoryClass::kParameters] += bytes;
-    state[MemoryClass::kOptimizer] += 2 * bytes;  // both moments
+    state[MemoryClass::kParameters] += layout.parameter_bytes();
+    state[MemoryClass::kOptimizer] += layout.optimizer_bytes();
   }
   return state;
 }

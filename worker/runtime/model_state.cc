@@ -40,17 +40,26 @@ uint64_t HashBytes(uint64_t hash, const void* data, int64_t bytes) {
 ModelState::ModelState(const Graph& graph, const Program& program,
                        const ArenaView& arenas) {
   const auto at = [&](const Address& address, int layer) {
-    return reinterpret_cast<float*>(arenas.At(address.arena) +
-                                    address.At(layer));
+    return arenas.At(address.arena) + address.At(layer);
+  };
+  const auto floats = [&](const Address& address, int layer) {
+    return reinterpret_cast<float*>(at(address, layer));
   };
   for (const ParameterLayout& layout : program.parameters) {
     const Value& value = FindValue(graph, layout.name);
-    EBB_CHECK(value.type.dtype == DType::kF32);
+    EBB_CHECK(!layout.has_master() || layout.type.dtype == DType::kBf16);
     for (int layer = 0; layer < std::max(1, layout.num_layers); ++layer) {
-      instances_.push_back({InstanceName(layout.name, layer), layer, &value,
-                            at(layout.parameter, layer),
-                            at(layout.first_moment, layer),
-                            at(layout.second_moment, layer)});
+      instances_.push_back(
+          {.name = InstanceName(layout.name, layer),
+           .layer = layer,
+           .value = &value,
+           .type = layout.fp32_type(),
+           .weight = layout.has_master()
+                         ? reinterpret_cast<Bf16*>(at(layout.parameter, layer))
+                         : nullptr,
+           .master = floats(layout.master, layer),
+           .first_moment = floats(layout.first_moment, layer),
+           .second_moment = floats(layout.second_moment, layer)});
     }
   }
   std::sort(
@@ -64,9 +73,10 @@ void ModelState::Initialize(uint64_t seed) {
     InitializeParameter(
         seed, ValueKey(value.name, instance.layer), value.init, value.init_std,
         0,
-        std::span<float>(instance.parameter,
+        std::span<float>(instance.master,
                          static_cast<size_t>(value.type.num_elements())));
   }
+  RoundWeights();
   ClearMoments();
 }
 
@@ -75,31 +85,35 @@ absl::StatusOr<std::vector<std::string>> ModelState::ReadWeights(
   ClearMoments();
   std::vector<WantedWeight> wanted;
   for (const Instance& instance : instances_) {
-    wanted.push_back({instance.name, instance.value->type, instance.parameter});
+    wanted.push_back({instance.name, instance.type, instance.master});
   }
-  return ReadInitialWeights(directory, model, wanted);
+  EBB_ASSIGN_OR_RETURN(std::vector<std::string> unused,
+                       ReadInitialWeights(directory, model, wanted));
+  RoundWeights();
+  return unused;
 }
 
 absl::Status ModelState::ReadAll(const CheckpointReader& reader) {
   for (const Instance& instance : instances_) {
-    const TensorType& type = instance.value->type;
+    const TensorType& type = instance.type;
     EBB_RETURN_IF_ERROR(reader.Read(instance.name, CheckpointRole::kParameter,
-                                    type, instance.parameter));
+                                    type, instance.master));
     EBB_RETURN_IF_ERROR(reader.Read(instance.name, CheckpointRole::kFirstMoment,
                                     type, instance.first_moment));
     EBB_RETURN_IF_ERROR(reader.Read(instance.name,
                                     CheckpointRole::kSecondMoment, type,
                                     instance.second_moment));
   }
+  RoundWeights();
   return absl::OkStatus();
 }
 
 std::vector<CheckpointTensor> ModelState::Tensors() const {
   std::vector<CheckpointTensor> tensors;
   for (const Instance& instance : instances_) {
-    const TensorType& type = instance.value->type;
+    const TensorType& type = instance.type;
     tensors.push_back(
-        {instance.name, CheckpointRole::kParameter, type, instance.parameter});
+        {instance.name, CheckpointRole::kParameter, type, instance.master});
     tensors.push_back({instance.name, CheckpointRole::kFirstMoment, type,
                        instance.first_moment});
     tensors.push_back({instance.name, CheckpointRole::kSecondMoment, type,
@@ -113,14 +127,23 @@ uint64_t ModelState::Hash() const {
   for (const Instance& instance : instances_) {
     hash = HashBytes(hash, instance.name.data(),
                      static_cast<int64_t>(instance.name.size()));
-    hash = HashBytes(hash, instance.parameter, instance.value->type.bytes());
+    hash = HashBytes(hash, instance.master, instance.type.bytes());
   }
   return hash;
 }
 
+void ModelState::RoundWeights() {
+  for (const Instance& instance : instances_) {
+    if (instance.weight == nullptr) continue;
+    std::transform(instance.master,
+                   instance.master + instance.type.num_elements(),
+                   instance.weight, RoundToBf16);
+  }
+}
+
 void ModelState::ClearMoments() {
   for (const Instance& instance : instances_) {
-    const size_t bytes = static_cast<size_t>(instance.value->type.bytes());
+    const size_t bytes = static_cast<size_t>(instance.type.bytes());
     std::memset(instance.first_moment, 0, bytes);
     std::memset(instance.second_moment, 0, bytes);
   }

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/bf16.h"
 #include "kernels/device.h"
 #include "worker/checkpoint/native.h"
 #include "worker/model/graph.h"
@@ -25,7 +26,9 @@ class ModelState {
   ModelState(const Graph& graph, const Program& program,
              const ArenaView& arenas);
 
-  // Fills parameters with first values and moments with zeros.
+  // Fills parameters with first values and moments with zeros. Here as below
+  // the values are those of the fp32 masters; weights that are stored narrower
+  // follow, rounded.
   void Initialize(uint64_t seed);
   // Fills parameters from what `init_from` names; moments become zero.
   // Returns what is there and the model does not have.
@@ -34,10 +37,11 @@ class ModelState {
       absl::string_view directory, const ModelSpec& model);
   // Fills parameters and moments. Errors: those of CheckpointReader::Read.
   absl::Status ReadAll(const CheckpointReader& reader);
-  // Parameters and moments in place, for WriteCheckpoint.
+  // Masters and moments in place, for WriteCheckpoint: fp32 in every precision,
+  // so that a job continues exactly and others may start from its weights.
   std::vector<CheckpointTensor> Tensors() const;
 
-  // 64-bit hash of names and bits of all parameters in order of their names.
+  // 64-bit hash of names and bits of all masters in order of their names.
   uint64_t Hash() const;
 
  private:
@@ -46,12 +50,16 @@ class ModelState {
     std::string name;
     int layer = 0;
     const Value* value = nullptr;
-    float* parameter = nullptr;
+    TensorType type;         // of master and moments: fp32
+    Bf16* weight = nullptr;  // null: the master is the weight
+    float* master = nullptr;
     float* first_moment = nullptr;
     float* second_moment = nullptr;
   };
 
   void ClearMoments();
+  // Rounds masters to the weights that the model computes with.
+  void RoundWeights();
 
   std::vector<Instance> instances_;  // by name
 };

@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "kernels/ops/op_def.h"
 #include "kernels/row_loop.h"
@@ -61,17 +62,26 @@ class Walk {
   absl::Status AddState() {
     for (const ParameterLayout& layout : program_.parameters) {
       for (int layer = 0; layer < std::max(1, layout.num_layers); ++layer) {
-        const struct {
+        struct Part {
           const char* suffix;
           const Address& address;
+          const TensorType type;
           MemoryClass memory_class;
-        } parts[] = {
-            {"", layout.parameter, MemoryClass::kParameters},
-            {".first_moment", layout.first_moment, MemoryClass::kOptimizer},
-            {".second_moment", layout.second_moment, MemoryClass::kOptimizer}};
-        for (const auto& part : parts) {
+        };
+        const TensorType fp32 = layout.fp32_type();
+        std::vector<Part> parts = {
+            {"", layout.parameter, layout.type, MemoryClass::kParameters},
+            {".first_moment", layout.first_moment, fp32,
+             MemoryClass::kOptimizer},
+            {".second_moment", layout.second_moment, fp32,
+             MemoryClass::kOptimizer}};
+        if (layout.has_master()) {
+          parts.push_back(
+              {".master", layout.master, fp32, MemoryClass::kOptimizer});
+        }
+        for (const Part& part : parts) {
           Storage storage{absl::StrCat(layout.name, part.suffix), layer,
-                          AlignUp(layout.type.bytes()), part.memory_class, 0};
+                          AlignUp(part.type.bytes()), part.memory_class, 0};
           EBB_RETURN_IF_ERROR(
               Add(part.address.arena, part.address.At(layer), storage));
         }

@@ -187,6 +187,7 @@ Program MakeToyProgram() {
   w.name = "w";
   w.type = TensorType(DType::kF32, 8);
   w.parameter = {Arena::kState, 0, 0};
+  w.master = w.parameter;
   w.first_moment = {Arena::kState, 64, 0};
   w.second_moment = {Arena::kState, 128, 0};
   program.parameters = {w};
