@@ -1,7 +1,13 @@
-// The built-in backend of plans and golden files.
+// What instruction sets can do, and the built-in backend of plans and golden
+// files.
 #include "kernels/backend.h"
 
 namespace ebb {
+
+bool HasBf16Products(const std::string& instruction_set) {
+  return instruction_set == "avx512_core_bf16" ||
+         instruction_set == "avx512_core_amx";
+}
 
 Backend BuiltInCpuBackend() {
   return {

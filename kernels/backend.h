@@ -24,6 +24,11 @@ struct Backend {
   bool operator==(const Backend&) const = default;
 };
 
+// Whether matrix products take bf16 as it is with this
+// Backend::instruction_set. Elsewhere they widen their operands in scratch and
+// run at fp32's rate.
+bool HasBf16Products(const std::string& instruction_set);
+
 // A fixed CPU backend for golden files and for plans of machines that are not
 // there: 2 threads, avx512_core.
 Backend BuiltInCpuBackend();

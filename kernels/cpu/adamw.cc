@@ -1,5 +1,5 @@
-// AdamW, one pass over parameter and moments. Bias corrections are formed in
-// double once a call.
+// AdamW, one pass over parameter, moments and the rounded weight. Bias
+// corrections are formed in double once a call.
 #include "kernels/ops/adamw.h"
 
 #include <cmath>
@@ -35,8 +35,10 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
+// `weights` is null where the parameter is its own weight.
 void AdamwRange(const AdamwFactors& factors, const float* grads, float* params,
-                float* first_moments, float* second_moments, size_t size) {
+                float* first_moments, float* second_moments, Bf16* weights,
+                size_t size) {
   const Floats d;
   ForEachVector(size, [&](size_t i, auto count) HWY_ATTR {
     const FloatVec param = LoadSome(params + i, count);
@@ -55,8 +57,10 @@ void AdamwRange(const AdamwFactors& factors, const float* grads, float* params,
                 hn::Add(root, hn::Set(d, factors.epsilon)));
     const FloatVec change =
         hn::MulAdd(param, hn::Set(d, factors.weight_decay), direction);
-    StoreSome(hn::NegMulAdd(change, hn::Set(d, factors.learning_rate), param),
-              params + i, count);
+    const FloatVec updated =
+        hn::NegMulAdd(change, hn::Set(d, factors.learning_rate), param);
+    StoreSome(updated, params + i, count);
+    if (weights != nullptr) StoreSome(updated, weights + i, count);
     StoreSome(m, first_moments + i, count);
     StoreSome(v, second_moments + i, count);
   });
@@ -94,11 +98,12 @@ void AdamwUpdate(const OpCall& call, Stream) {
   float* params = call.slots[adamw::kParam].as<float>();
   float* m = call.slots[adamw::kM].as<float>();
   float* v = call.slots[adamw::kV].as<float>();
+  Bf16* weights = call.slots[adamw::kWeight].as<Bf16>();
   ParallelFor(call.slots[adamw::kParam].type.num_elements(), kElementGrain,
               [&](int64_t begin, int64_t end) {
                 HWY_DYNAMIC_DISPATCH(AdamwRange)
                 (factors, grads + begin, params + begin, m + begin, v + begin,
-                 end - begin);
+                 weights == nullptr ? nullptr : weights + begin, end - begin);
               });
 }
 

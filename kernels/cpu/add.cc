@@ -1,6 +1,7 @@
 // Sum of two values.
 #include "kernels/ops/add.h"
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_team.h"
 
@@ -13,10 +14,20 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
-void AddRange(const float* a, const float* b, float* y, size_t size) {
+template <typename T>
+void AddElements(const T* a, const T* b, T* y, size_t size) {
   ForEachVector(size, [&](size_t i, auto count) HWY_ATTR {
     StoreSome(hn::Add(LoadSome(a + i, count), LoadSome(b + i, count)), y + i,
               count);
+  });
+}
+
+void AddRange(const OpCall& call, size_t begin, size_t end) {
+  const Tensor* slots = call.slots;
+  WithElementType(slots[add::kA].type.dtype, [&](auto element) {
+    using T = decltype(element);
+    AddElements(slots[add::kA].as<T>() + begin, slots[add::kB].as<T>() + begin,
+                slots[add::kY].as<T>() + begin, end - begin);
   });
 }
 
@@ -31,13 +42,9 @@ namespace ebb::cpu {
 HWY_EXPORT(AddRange);
 
 void AddForward(const OpCall& call, Stream) {
-  const float* a = call.slots[add::kA].as<float>();
-  const float* b = call.slots[add::kB].as<float>();
-  float* y = call.slots[add::kY].as<float>();
   ParallelFor(call.slots[add::kA].type.num_elements(), kElementGrain,
               [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(AddRange)
-                (a + begin, b + begin, y + begin, end - begin);
+                HWY_DYNAMIC_DISPATCH(AddRange)(call, begin, end);
               });
 }
 

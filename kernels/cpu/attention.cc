@@ -15,11 +15,16 @@
 //   dq_i += dS k_j / sqrt(W)
 // Heads that share keys run on one thread in order, so that every sum has one
 // order whatever the team. 1 / sqrt(W) is applied when operands are packed.
+//
+// All of it is fp32. bf16 operands are widened as they are packed or, where a
+// product takes rows as they lie, into scratch; y, dk and dv are rounded at the
+// end, and so is dq, whose sums over blocks of keys wait in scratch.
 #include "kernels/ops/attention.h"
 
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/head_views.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_team.h"
@@ -91,8 +96,9 @@ HWY_INLINE FloatVec FirstOr(FloatVec value, FloatVec other, size_t at,
   return hn::IfThenElse(hn::FirstN(Floats(), size - at), value, other);
 }
 
-void AttentionForwardHead(const AttentionCall& attention, size_t b, size_t h,
-                          float* scratch) {
+template <typename T>
+void ForwardHead(const AttentionCall& attention, size_t b, size_t h,
+                 float* scratch) {
   const Floats d;
   const size_t lanes = hn::Lanes(d);
   const AttentionShape& shape = attention.shape;
@@ -123,9 +129,12 @@ void AttentionForwardHead(const AttentionCall& attention, size_t b, size_t h,
   float* sum = largest + kTile;
   float* correction = sum + kTile;
   uint32_t* words = reinterpret_cast<uint32_t*>(correction + kTile);
+  float* wide = reinterpret_cast<float*>(words + kWordsOfRow);  // of bf16
   const float scale = 1.0f / std::sqrt(static_cast<float>(width));
-  PackTransposed(k.data, k.stride, width, seq_len, scale, keys, width * panel);
-  PackRows(v.data, v.stride, seq_len, width, 1.0f, values, seq_len * panel);
+  PackTransposed(k.Row<T>(0), k.stride, width, seq_len, scale, keys,
+                 width * panel);
+  PackRows(v.Row<T>(0), v.stride, seq_len, width, 1.0f, values,
+           seq_len * panel);
 
   for (size_t t0 = 0; t0 < seq_len; t0 += kTile) {
     const size_t rows = HWY_MIN(kTile, seq_len - t0);
@@ -133,13 +142,12 @@ void AttentionForwardHead(const AttentionCall& attention, size_t b, size_t h,
       largest[r] = std::numeric_limits<float>::lowest();
       sum[r] = 0;
     }
+    const MatrixView q_rows =
+        WideRows(q.Row<T>(t0), q.stride, rows, width, wide);
     for (size_t s0 = 0; s0 <= t0; s0 += kTile) {
       const size_t columns = HWY_MIN(kTile, seq_len - s0);
-      MultiplyPanels(
-          rows,
-          {q.data + t0 * q.stride, static_cast<size_t>(q.stride), size_t{1}},
-          keys + s0 * width, width * panel, width, /*add=*/false, tile, kTile,
-          columns);
+      MultiplyPanels(rows, q_rows, keys + s0 * width, width * panel, width,
+                     /*add=*/false, tile, kTile, columns);
       // Keys that query t0 + r sees within this block.
       const auto seen = [&](size_t r) HWY_ATTR {
         return HWY_MIN(columns, t0 + r + 1 - s0);
@@ -189,7 +197,7 @@ void AttentionForwardHead(const AttentionCall& attention, size_t b, size_t h,
     for (size_t r = 0; r < rows; ++r) {
       const FloatVec inverse = hn::Set(d, 1.0f / sum[r]);
       const float* from = context + r * packed_width;
-      float* to = y.data + (t0 + r) * y.stride;
+      T* to = y.Row<T>(t0 + r);
       ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
         StoreSome(hn::Mul(hn::LoadU(d, from + i), inverse), to + i, count);
       });
@@ -199,8 +207,9 @@ void AttentionForwardHead(const AttentionCall& attention, size_t b, size_t h,
 }
 
 // Gradients of one head of keys and values and of the queries that use it.
-void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
-                            float* scratch) {
+template <typename T>
+void BackwardGroup(const AttentionCall& attention, size_t b, size_t g,
+                   float* scratch) {
   const Floats d;
   const size_t lanes = hn::Lanes(d);
   const AttentionShape& shape = attention.shape;
@@ -231,11 +240,15 @@ void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
   float* probs = dv_sum + block;          // [64, 64]
   float* dprobs = probs + kTile * kTile;  // [64, 64]
   uint32_t* words = reinterpret_cast<uint32_t*>(dprobs + kTile * kTile);
+  // Of bf16: [64, W] of i twice, and [T, W] of every head of the group.
+  float* q_wide = reinterpret_cast<float*>(words + kWordsOfRow);
+  float* dy_wide = q_wide + block;
+  float* dq_sums = dy_wide + block;
 
   for (size_t s0 = 0; s0 < seq_len; s0 += kTile) {
     const size_t columns = HWY_MIN(kTile, seq_len - s0);
-    const float* k_rows = k.data + s0 * k.stride;
-    const float* v_rows = v.data + s0 * v.stride;
+    const T* k_rows = k.Row<T>(s0);
+    const T* v_rows = v.Row<T>(s0);
     PackTransposed(k_rows, k.stride, width, columns, scale, keys,
                    width * panel);
     PackTransposed(v_rows, v.stride, width, columns, 1.0f, values,
@@ -252,10 +265,10 @@ void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
                          (b * shape.num_heads + h) * seq_len;
       for (size_t t0 = s0; t0 < seq_len; t0 += kTile) {
         const size_t rows = HWY_MIN(kTile, seq_len - t0);
-        const MatrixView q_rows = {q.data + t0 * q.stride,
-                                   static_cast<size_t>(q.stride), 1};
-        const MatrixView dy_view = {dy.data + t0 * dy.stride,
-                                    static_cast<size_t>(dy.stride), 1};
+        const MatrixView q_rows =
+            WideRows(q.Row<T>(t0), q.stride, rows, width, q_wide);
+        const MatrixView dy_view =
+            WideRows(dy.Row<T>(t0), dy.stride, rows, width, dy_wide);
         MultiplyPanels(rows, q_rows, keys, width * panel, width,
                        /*add=*/false, probs, kTile, columns);
         MultiplyPanels(rows, dy_view, values, width * panel, width,
@@ -265,8 +278,8 @@ void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
           const size_t seen = HWY_MIN(columns, t + 1 - s0);
           float* p_row = probs + r * kTile;
           float* dp_row = dprobs + r * kTile;
-          const float* y_row = y.data + t * y.stride;
-          const float* dy_row = dy.data + t * dy.stride;
+          const T* y_row = y.Row<T>(t);
+          const T* dy_row = dy.Row<T>(t);
           FloatVec dots = hn::Zero(d);
           ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
             dots = hn::MulAdd(LoadSome(dy_row + i, count),
@@ -293,23 +306,26 @@ void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
           }
         }
         if (dv.data != nullptr) {
-          PackRows(dy_view.data, dy.stride, rows, width, 1.0f, dy_rows,
+          PackRows(dy.Row<T>(t0), dy.stride, rows, width, 1.0f, dy_rows,
                    rows * panel);
           MultiplyPanels(columns, {probs, 1, kTile}, dy_rows, rows * panel,
                          rows, !first, dv_sum, packed_width,
                          sizes.vector_width);
         }
         if (dk.data != nullptr) {
-          PackRows(q_rows.data, q.stride, rows, width, scale, query_rows,
+          PackRows(q.Row<T>(t0), q.stride, rows, width, scale, query_rows,
                    rows * panel);
           MultiplyPanels(columns, {dprobs, 1, kTile}, query_rows, rows * panel,
                          rows, !first, dk_sum, packed_width,
                          sizes.vector_width);
         }
         if (dq.data != nullptr) {
+          const Sums sums =
+              SumsOf(dq.Row<T>(t0), dq.stride,
+                     dq_sums + ((h - g * group) * seq_len + t0) * width, width);
           MultiplyPanels(rows, {dprobs, kTile, 1}, key_rows, columns * panel,
-                         columns, /*add=*/s0 > 0, dq.data + t0 * dq.stride,
-                         dq.stride, width);
+                         columns, /*add=*/s0 > 0, sums.data, sums.stride,
+                         width);
         }
         first = false;
       }
@@ -318,16 +334,36 @@ void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
       ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
         const size_t from = s * packed_width + i;
         if (dk.data != nullptr) {
-          StoreSome(hn::LoadU(d, dk_sum + from),
-                    dk.data + (s0 + s) * dk.stride + i, count);
+          StoreSome(hn::LoadU(d, dk_sum + from), dk.Row<T>(s0 + s) + i, count);
         }
         if (dv.data != nullptr) {
-          StoreSome(hn::LoadU(d, dv_sum + from),
-                    dv.data + (s0 + s) * dv.stride + i, count);
+          StoreSome(hn::LoadU(d, dv_sum + from), dv.Row<T>(s0 + s) + i, count);
         }
       });
     }
   }
+  for (size_t h = g * group; h < (g + 1) * group; ++h) {
+    const HeadRows dq(grads[attention::kQ], shape, b, h);
+    if (dq.data == nullptr) break;
+    const Sums sums =
+        SumsOf(dq.Row<T>(0), dq.stride,
+               dq_sums + (h - g * group) * seq_len * width, width);
+    RoundSums(sums, dq.Row<T>(0), dq.stride, seq_len, width);
+  }
+}
+
+void AttentionForwardHead(const AttentionCall& attention, size_t b, size_t h,
+                          float* scratch) {
+  WithElementType(attention.shape.dtype, [&](auto element) {
+    ForwardHead<decltype(element)>(attention, b, h, scratch);
+  });
+}
+
+void AttentionBackwardGroup(const AttentionCall& attention, size_t b, size_t g,
+                            float* scratch) {
+  WithElementType(attention.shape.dtype, [&](auto element) {
+    BackwardGroup<decltype(element)>(attention, b, g, scratch);
+  });
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

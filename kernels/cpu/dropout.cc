@@ -1,6 +1,7 @@
 // Dropout: forward and backward are the same map, with the mask drawn in both.
 #include "kernels/ops/dropout.h"
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/philox.h"
@@ -16,12 +17,11 @@ namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
 // Elements first .. first + size - 1 of one sequence.
-void DropoutRange(uint64_t key, uint32_t sequence, uint32_t step,
-                  uint64_t first, float dropout, const float* x, float* y,
-                  size_t size) {
+template <typename T>
+void DropoutElements(const DrawStream& stream, uint64_t first, float dropout,
+                     const T* x, T* y, size_t size) {
   constexpr size_t kChunk = 1024;
   HWY_ALIGN uint32_t buffer[kChunk + kDrawSlack];
-  const DrawStream stream = {key, sequence, step};
   const WordVec threshold = hn::Set(Words(), philox::DropThreshold(dropout));
   const FloatVec scale = hn::Set(Floats(), philox::KeepScale(dropout));
   for (size_t at = 0; at < size; at += kChunk) {
@@ -32,6 +32,16 @@ void DropoutRange(uint64_t key, uint32_t sequence, uint32_t step,
                 y + at + i, count);
     });
   }
+}
+
+void DropoutRange(uint64_t key, uint32_t sequence, uint32_t step,
+                  uint64_t first, float dropout, const Tensor& x,
+                  const Tensor& y, size_t at, size_t size) {
+  WithElementType(x.type.dtype, [&](auto element) {
+    using T = decltype(element);
+    DropoutElements({key, sequence, step}, first, dropout, x.as<T>() + at,
+                    y.as<T>() + at, size);
+  });
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -45,8 +55,8 @@ namespace {
 
 HWY_EXPORT(DropoutRange);
 
-void DropElements(const OpCall& call, const TensorType& type, const float* x,
-                  float* y) {
+void DropTensor(const OpCall& call, const Tensor& x, const Tensor& y) {
+  const TensorType& type = x.type;
   // Rows as in row_loop.h: [N, D] has seq_len a sequence, [B, H, T, T] has
   // num_heads times as many.
   const bool is_attention = type.rank == 4;
@@ -69,7 +79,7 @@ void DropElements(const OpCall& call, const TensorType& type, const float* x,
                   HWY_DYNAMIC_DISPATCH(DropoutRange)
                   (key, static_cast<uint32_t>(first_sequence + sequence),
                    static_cast<uint32_t>(call.scalars->step), element % size,
-                   call.attrs->dropout, x + begin, y + begin, stop - begin);
+                   call.attrs->dropout, x, y, begin, stop - begin);
                   begin = stop;
                 }
               });
@@ -78,15 +88,11 @@ void DropElements(const OpCall& call, const TensorType& type, const float* x,
 }  // namespace
 
 void DropoutForward(const OpCall& call, Stream) {
-  DropElements(call, call.slots[dropout::kY].type,
-               call.slots[dropout::kX].as<float>(),
-               call.slots[dropout::kY].as<float>());
+  DropTensor(call, call.slots[dropout::kX], call.slots[dropout::kY]);
 }
 
 void DropoutBackward(const OpCall& call, Stream) {
-  DropElements(call, call.grads[dropout::kY].type,
-               call.grads[dropout::kY].as<float>(),
-               call.grads[dropout::kX].as<float>());
+  DropTensor(call, call.grads[dropout::kY], call.grads[dropout::kX]);
 }
 
 }  // namespace ebb::cpu

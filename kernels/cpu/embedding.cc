@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_team.h"
 
@@ -18,17 +19,27 @@ namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
 // Adds columns begin .. end - 1 of all rows of dy [num_rows, width].
-void EmbeddingBackwardColumns(const int32_t* tokens, const float* dy,
-                              float* dweight, size_t num_rows, size_t width,
-                              size_t begin, size_t end) {
+template <typename T>
+void AddToRows(const int32_t* tokens, const T* dy, float* dweight,
+               size_t num_rows, size_t width, size_t begin, size_t end) {
   for (size_t n = 0; n < num_rows; ++n) {
-    const float* from = dy + n * width + begin;
+    const T* from = dy + n * width + begin;
     float* to = dweight + tokens[n] * width + begin;
     ForEachVector(end - begin, [&](size_t i, auto count) HWY_ATTR {
       StoreSome(hn::Add(LoadSome(to + i, count), LoadSome(from + i, count)),
                 to + i, count);
     });
   }
+}
+
+void EmbeddingBackwardColumns(const OpCall& call, size_t begin, size_t end) {
+  const Tensor& dy = call.grads[embedding::kY];
+  WithElementType(dy.type.dtype, [&](auto element) {
+    AddToRows(call.slots[embedding::kTokens].as<int32_t>(),
+              dy.as<decltype(element)>(),
+              call.grads[embedding::kWeight].as<float>(), dy.type.dims[0],
+              dy.type.dims[1], begin, end);
+  });
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -49,26 +60,22 @@ constexpr int64_t kColumnGrain = 64;
 
 void EmbeddingForward(const OpCall& call, Stream) {
   const int32_t* tokens = call.slots[embedding::kTokens].as<int32_t>();
-  const float* weight = call.slots[embedding::kWeight].as<float>();
-  float* y = call.slots[embedding::kY].as<float>();
+  const char* weight = call.slots[embedding::kWeight].as<char>();
+  char* y = call.slots[embedding::kY].as<char>();
   const TensorType& type = call.slots[embedding::kY].type;
   const int64_t width = type.dims[1];
+  const int64_t row_bytes = width * DTypeBytes(type.dtype);
   ParallelFor(type.dims[0], RowGrain(width), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      std::memcpy(y + n * width, weight + tokens[n] * width,
-                  width * sizeof(float));
+      std::memcpy(y + n * row_bytes, weight + tokens[n] * row_bytes, row_bytes);
     }
   });
 }
 
 void EmbeddingBackward(const OpCall& call, Stream) {
-  const int32_t* tokens = call.slots[embedding::kTokens].as<int32_t>();
-  const float* dy = call.grads[embedding::kY].as<float>();
-  float* dweight = call.grads[embedding::kWeight].as<float>();
   const TensorType& type = call.grads[embedding::kY].type;
   ParallelFor(type.dims[1], kColumnGrain, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingBackwardColumns)
-    (tokens, dy, dweight, type.dims[0], type.dims[1], begin, end);
+    HWY_DYNAMIC_DISPATCH(EmbeddingBackwardColumns)(call, begin, end);
   });
 }
 

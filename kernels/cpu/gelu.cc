@@ -6,6 +6,7 @@
 //   u' = sqrt(2 / pi) * (1 + 3 * 0.044715 x^2)
 #include "kernels/ops/gelu.h"
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_team.h"
 
@@ -34,15 +35,16 @@ HWY_INLINE Logistic LogisticOf(FloatVec x) {
   return {e, hn::Div(one, hn::Add(one, e))};
 }
 
-void GeluForwardRange(const float* x, float* y, size_t size) {
+template <typename T>
+void GeluForwardElements(const T* x, T* y, size_t size) {
   ForEachVector(size, [&](size_t i, auto count) HWY_ATTR {
     const FloatVec value = LoadSome(x + i, count);
     StoreSome(hn::Mul(value, LogisticOf(value).s), y + i, count);
   });
 }
 
-void GeluBackwardRange(const float* x, const float* dy, float* dx,
-                       size_t size) {
+template <typename T>
+void GeluBackwardElements(const T* x, const T* dy, T* dx, size_t size) {
   const Floats d;
   ForEachVector(size, [&](size_t i, auto count) HWY_ATTR {
     const FloatVec value = LoadSome(x + i, count);
@@ -59,6 +61,23 @@ void GeluBackwardRange(const float* x, const float* dy, float* dx,
   });
 }
 
+void GeluForwardRange(const OpCall& call, size_t begin, size_t end) {
+  WithElementType(call.slots[gelu::kX].type.dtype, [&](auto element) {
+    using T = decltype(element);
+    GeluForwardElements(call.slots[gelu::kX].as<T>() + begin,
+                        call.slots[gelu::kY].as<T>() + begin, end - begin);
+  });
+}
+
+void GeluBackwardRange(const OpCall& call, size_t begin, size_t end) {
+  WithElementType(call.slots[gelu::kX].type.dtype, [&](auto element) {
+    using T = decltype(element);
+    GeluBackwardElements(call.slots[gelu::kX].as<T>() + begin,
+                         call.grads[gelu::kY].as<T>() + begin,
+                         call.grads[gelu::kX].as<T>() + begin, end - begin);
+  });
+}
+
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
 }  // namespace ebb::cpu
@@ -71,23 +90,16 @@ HWY_EXPORT(GeluForwardRange);
 HWY_EXPORT(GeluBackwardRange);
 
 void GeluForward(const OpCall& call, Stream) {
-  const float* x = call.slots[gelu::kX].as<float>();
-  float* y = call.slots[gelu::kY].as<float>();
   ParallelFor(call.slots[gelu::kX].type.num_elements(), kElementGrain,
               [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(GeluForwardRange)
-                (x + begin, y + begin, end - begin);
+                HWY_DYNAMIC_DISPATCH(GeluForwardRange)(call, begin, end);
               });
 }
 
 void GeluBackward(const OpCall& call, Stream) {
-  const float* x = call.slots[gelu::kX].as<float>();
-  const float* dy = call.grads[gelu::kY].as<float>();
-  float* dx = call.grads[gelu::kX].as<float>();
   ParallelFor(call.slots[gelu::kX].type.num_elements(), kElementGrain,
               [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(GeluBackwardRange)
-                (x + begin, dy + begin, dx + begin, end - begin);
+                HWY_DYNAMIC_DISPATCH(GeluBackwardRange)(call, begin, end);
               });
 }
 

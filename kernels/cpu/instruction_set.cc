@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
 
 namespace ebb::cpu {
 namespace {
@@ -33,18 +34,29 @@ constexpr InstructionSet kInstructionSets[] = {
     {"avx512_core_amx", dnnl_cpu_isa_avx512_core_amx, 0},
 };
 
+// A machine without vector instructions that oneDNN names.
+constexpr InstructionSet kNoInstructionSet = {"none", dnnl_cpu_isa_all,
+                                              kAboveSse4};
+
+const InstructionSet& DetectedInstructionSet() {
+  const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+  for (const InstructionSet& set : kInstructionSets) {
+    if (set.isa == isa) return set;
+  }
+  return kNoInstructionSet;
+}
+
 }  // namespace
 
 std::string UseDetectedInstructionSet() {
-  const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-  for (const InstructionSet& set : kInstructionSets) {
-    if (set.isa != isa) continue;
-    hwy::DisableTargets(set.disabled_targets);
-    return set.name;
-  }
-  // A machine without vector instructions that oneDNN names.
-  hwy::DisableTargets(kAboveSse4);
-  return "none";
+  const InstructionSet& set = DetectedInstructionSet();
+  hwy::DisableTargets(set.disabled_targets);
+  return set.name;
+}
+
+bool HasBf16Instructions() {
+  static const bool has = HasBf16Products(DetectedInstructionSet().name);
+  return has;
 }
 
 absl::Status UseInstructionSet(const std::string& name) {

@@ -13,6 +13,9 @@ namespace ebb::cpu {
 // keeps Highway to it. The environment variable ONEDNN_MAX_CPU_ISA lowers it.
 std::string UseDetectedInstructionSet();
 
+// HasBf16Products of the set in use, at no cost after the first call.
+bool HasBf16Instructions();
+
 // Keeps the process to the set `name`. Must come before the first product of
 // the process if it is narrower than the machine's.
 // Errors: INVALID_ARGUMENT: no such set; FAILED_PRECONDITION: this machine or

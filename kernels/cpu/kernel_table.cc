@@ -1,46 +1,47 @@
-// The CPU backend's kernels by op. All compute in fp32; ops on totals are
-// listed under the type of what they read and under that of their totals.
+// The CPU backend's kernels by op. All compute in fp32, on elements stored in
+// fp32 or bf16.
 #include "kernels/kernel_table.h"
+
+#include <array>
 
 #include "kernels/cpu/kernels.h"
 
 namespace ebb {
 namespace {
 
-constexpr KernelRow kEmbedding[] = {
-    {DType::kF32, cpu::EmbeddingForward, cpu::EmbeddingBackward}};
-constexpr KernelRow kPositionEmbedding[] = {{DType::kF32,
-                                             cpu::PositionEmbeddingForward,
-                                             cpu::PositionEmbeddingBackward}};
-constexpr KernelRow kLayerNorm[] = {
-    {DType::kF32, cpu::LayerNormForward, cpu::LayerNormBackward}};
-constexpr KernelRow kLinear[] = {
-    {DType::kF32, cpu::LinearForward, cpu::LinearBackward}};
-constexpr KernelRow kAttentionScores[] = {
-    {DType::kF32, cpu::AttentionScoresForward, cpu::AttentionScoresBackward}};
-constexpr KernelRow kCausalSoftmax[] = {
-    {DType::kF32, cpu::CausalSoftmaxForward, cpu::CausalSoftmaxBackward}};
-constexpr KernelRow kAttentionContext[] = {
-    {DType::kF32, cpu::AttentionContextForward, cpu::AttentionContextBackward}};
-constexpr KernelRow kAttention[] = {
-    {DType::kF32, cpu::AttentionForward, cpu::AttentionBackward}};
-constexpr KernelRow kGelu[] = {
-    {DType::kF32, cpu::GeluForward, cpu::GeluBackward}};
-constexpr KernelRow kDropout[] = {
-    {DType::kF32, cpu::DropoutForward, cpu::DropoutBackward}};
+// Rows of a kernel that looks at its tensors' types, for both precisions.
+constexpr std::array<KernelRow, 2> InBoth(Kernel forward, Kernel backward) {
+  return {KernelRow{DType::kF32, forward, backward},
+          KernelRow{DType::kBf16, forward, backward}};
+}
+
+constexpr auto kEmbedding =
+    InBoth(cpu::EmbeddingForward, cpu::EmbeddingBackward);
+constexpr auto kPositionEmbedding =
+    InBoth(cpu::PositionEmbeddingForward, cpu::PositionEmbeddingBackward);
+constexpr auto kLayerNorm =
+    InBoth(cpu::LayerNormForward, cpu::LayerNormBackward);
+constexpr auto kLinear = InBoth(cpu::LinearForward, cpu::LinearBackward);
+constexpr auto kAttentionScores =
+    InBoth(cpu::AttentionScoresForward, cpu::AttentionScoresBackward);
+constexpr auto kCausalSoftmax =
+    InBoth(cpu::CausalSoftmaxForward, cpu::CausalSoftmaxBackward);
+constexpr auto kAttentionContext =
+    InBoth(cpu::AttentionContextForward, cpu::AttentionContextBackward);
+constexpr auto kAttention =
+    InBoth(cpu::AttentionForward, cpu::AttentionBackward);
+constexpr auto kGelu = InBoth(cpu::GeluForward, cpu::GeluBackward);
+constexpr auto kDropout = InBoth(cpu::DropoutForward, cpu::DropoutBackward);
 // Both gradients of add pass through.
-constexpr KernelRow kAdd[] = {{DType::kF32, cpu::AddForward, nullptr}};
-constexpr KernelRow kCrossEntropy[] = {
-    {DType::kF32, cpu::CrossEntropyForward, cpu::CrossEntropyBackward}};
-constexpr KernelRow kSum[] = {{DType::kF32, cpu::SumUpdate, nullptr}};
-constexpr KernelRow kFillZero[] = {{DType::kF32, cpu::FillZeroUpdate, nullptr},
-                                   {DType::kF64, cpu::FillZeroUpdate, nullptr}};
-constexpr KernelRow kSquaredNorm[] = {
-    {DType::kF32, cpu::SquaredNormUpdate, nullptr}};
-constexpr KernelRow kClipScale[] = {
-    {DType::kF32, cpu::ClipScaleUpdate, nullptr},
-    {DType::kF64, cpu::ClipScaleUpdate, nullptr}};
-constexpr KernelRow kAdamw[] = {{DType::kF32, cpu::AdamwUpdate, nullptr}};
+constexpr auto kAdd = InBoth(cpu::AddForward, nullptr);
+constexpr auto kCrossEntropy =
+    InBoth(cpu::CrossEntropyForward, cpu::CrossEntropyBackward);
+// What sees no activations is the same in both.
+constexpr auto kSum = InBoth(cpu::SumUpdate, nullptr);
+constexpr auto kFillZero = InBoth(cpu::FillZeroUpdate, nullptr);
+constexpr auto kSquaredNorm = InBoth(cpu::SquaredNormUpdate, nullptr);
+constexpr auto kClipScale = InBoth(cpu::ClipScaleUpdate, nullptr);
+constexpr auto kAdamw = InBoth(cpu::AdamwUpdate, nullptr);
 
 constexpr KernelTable MakeTable() {
   KernelTable table;

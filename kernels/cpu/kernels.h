@@ -1,5 +1,6 @@
 // The CPU kernels, one file an op. Each computes what kernels/ops/<op>.h says
-// in fp32 with Highway vectors on OpenMP's thread team; matrix products go
+// in fp32 with Highway vectors on OpenMP's thread team, on elements stored in
+// fp32 or bf16; matrix products go
 // through kernels/cpu/matrix_product.h. kernel_table.cc lists them.
 #pragma once
 

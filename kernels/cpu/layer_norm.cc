@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_team.h"
 
@@ -15,44 +16,57 @@
 #include "hwy/foreach_target.h"
 #include "kernels/cpu/vector-inl.h"
 
-#ifndef EBB_KERNELS_CPU_LAYER_NORM_ONCE
-#define EBB_KERNELS_CPU_LAYER_NORM_ONCE
-namespace ebb::cpu {
-
-struct LayerNormViews {
-  size_t width = 0;  // D
-  float epsilon = 0;
-  const float* x = nullptr;     // N D
-  const float* gain = nullptr;  // D
-  const float* bias = nullptr;  // D, or null
-  float* y = nullptr;           // N D
-  float* mean = nullptr;        // N
-  float* rstd = nullptr;        // N
-  const float* dy = nullptr;    // N D
-  float* dx = nullptr;          // N D, may be dy
-  float* dgain = nullptr;       // D, or null
-  float* dbias = nullptr;       // D, or null
-};
-
-}  // namespace ebb::cpu
-#endif  // EBB_KERNELS_CPU_LAYER_NORM_ONCE
-
 HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
+
+template <typename T>
+struct LayerNormViews {
+  explicit LayerNormViews(const OpCall& call)
+      : epsilon(call.attrs->epsilon),
+        x(call.slots[layer_norm::kX].as<T>()),
+        gain(call.slots[layer_norm::kGain].as<T>()),
+        bias(call.slots[layer_norm::kBias].as<T>()),
+        y(call.slots[layer_norm::kY].as<T>()),
+        mean(call.slots[layer_norm::kMean].as<float>()),
+        rstd(call.slots[layer_norm::kRstd].as<float>()) {
+    if (call.grads == nullptr) {
+      width = call.slots[layer_norm::kX].type.dims[1];
+      return;
+    }
+    width = call.grads[layer_norm::kY].type.dims[1];
+    dy = call.grads[layer_norm::kY].as<T>();
+    dx = call.grads[layer_norm::kX].as<T>();
+    dgain = call.grads[layer_norm::kGain].as<float>();
+    dbias = call.grads[layer_norm::kBias].as<float>();
+  }
+
+  size_t width = 0;  // D
+  const float epsilon;
+  const T* const x;        // N D
+  const T* const gain;     // D
+  const T* const bias;     // D, or null
+  T* const y;              // N D
+  float* const mean;       // N
+  float* const rstd;       // N
+  const T* dy = nullptr;   // N D
+  T* dx = nullptr;         // N D, may be dy
+  float* dgain = nullptr;  // D, or null
+  float* dbias = nullptr;  // D, or null
+};
 
 // Rows whose sum is formed before it is added to the running total: keeps both
 // the error and the working set small.
 constexpr size_t kRowBlock = 64;
 
-void LayerNormForwardRows(const LayerNormViews& views, size_t begin,
-                          size_t end) {
+template <typename T>
+void ForwardRows(const LayerNormViews<T>& views, size_t begin, size_t end) {
   const Floats d;
   const size_t width = views.width;
   const float inverse_width = 1.0f / static_cast<float>(width);
   for (size_t n = begin; n < end; ++n) {
-    const float* x = views.x + n * width;
-    float* y = views.y + n * width;
+    const T* x = views.x + n * width;
+    T* y = views.y + n * width;
     FloatVec sum = hn::Zero(d);
     ForEachVector(width, [&](size_t i, auto count) HWY_ATTR {
       sum = hn::Add(sum, LoadSome(x + i, count));
@@ -82,15 +96,15 @@ void LayerNormForwardRows(const LayerNormViews& views, size_t begin,
   }
 }
 
-void LayerNormBackwardRows(const LayerNormViews& views, size_t begin,
-                           size_t end) {
+template <typename T>
+void BackwardRows(const LayerNormViews<T>& views, size_t begin, size_t end) {
   const Floats d;
   const size_t width = views.width;
   const float inverse_width = 1.0f / static_cast<float>(width);
   for (size_t n = begin; n < end; ++n) {
-    const float* x = views.x + n * width;
-    const float* dy = views.dy + n * width;
-    float* dx = views.dx + n * width;
+    const T* x = views.x + n * width;
+    const T* dy = views.dy + n * width;
+    T* dx = views.dx + n * width;
     const FloatVec mean = hn::Set(d, views.mean[n]);
     const FloatVec rstd = hn::Set(d, views.rstd[n]);
     FloatVec sum = hn::Zero(d);
@@ -117,8 +131,9 @@ void LayerNormBackwardRows(const LayerNormViews& views, size_t begin,
 }
 
 // Adds columns begin .. end - 1 of the parameter gradients, over all rows.
-void LayerNormBackwardColumns(const LayerNormViews& views, size_t num_rows,
-                              size_t begin, size_t end) {
+template <typename T>
+void BackwardColumns(const LayerNormViews<T>& views, size_t num_rows,
+                     size_t begin, size_t end) {
   const Floats d;
   const size_t width = views.width;
   for (size_t block = 0; block < num_rows; block += kRowBlock) {
@@ -148,6 +163,26 @@ void LayerNormBackwardColumns(const LayerNormViews& views, size_t num_rows,
   }
 }
 
+void LayerNormForwardRows(const OpCall& call, size_t begin, size_t end) {
+  WithElementType(call.slots[layer_norm::kX].type.dtype, [&](auto element) {
+    ForwardRows(LayerNormViews<decltype(element)>(call), begin, end);
+  });
+}
+
+void LayerNormBackwardRows(const OpCall& call, size_t begin, size_t end) {
+  WithElementType(call.grads[layer_norm::kY].type.dtype, [&](auto element) {
+    BackwardRows(LayerNormViews<decltype(element)>(call), begin, end);
+  });
+}
+
+void LayerNormBackwardColumns(const OpCall& call, size_t begin, size_t end) {
+  const TensorType& type = call.grads[layer_norm::kY].type;
+  WithElementType(type.dtype, [&](auto element) {
+    BackwardColumns(LayerNormViews<decltype(element)>(call), type.dims[0],
+                    begin, end);
+  });
+}
+
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
 }  // namespace ebb::cpu
@@ -164,50 +199,29 @@ HWY_EXPORT(LayerNormBackwardColumns);
 // Columns that one thread takes at least: whole cache lines.
 constexpr int64_t kColumnGrain = 64;
 
-LayerNormViews ViewsOf(const OpCall& call) {
-  LayerNormViews views;
-  views.epsilon = call.attrs->epsilon;
-  views.x = call.slots[layer_norm::kX].as<float>();
-  views.gain = call.slots[layer_norm::kGain].as<float>();
-  views.bias = call.slots[layer_norm::kBias].as<float>();
-  views.y = call.slots[layer_norm::kY].as<float>();
-  views.mean = call.slots[layer_norm::kMean].as<float>();
-  views.rstd = call.slots[layer_norm::kRstd].as<float>();
-  return views;
-}
-
 }  // namespace
 
 void LayerNormForward(const OpCall& call, Stream) {
-  LayerNormViews views = ViewsOf(call);
   const TensorType& type = call.slots[layer_norm::kX].type;
-  views.width = type.dims[1];
   ParallelFor(type.dims[0], RowGrain(type.dims[1]),
               [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(LayerNormForwardRows)(views, begin, end);
+                HWY_DYNAMIC_DISPATCH(LayerNormForwardRows)(call, begin, end);
               });
 }
 
 void LayerNormBackward(const OpCall& call, Stream) {
-  LayerNormViews views = ViewsOf(call);
   const TensorType& type = call.grads[layer_norm::kY].type;
-  views.width = type.dims[1];
-  views.dy = call.grads[layer_norm::kY].as<float>();
-  views.dx = call.grads[layer_norm::kX].as<float>();
-  views.dgain = call.grads[layer_norm::kGain].as<float>();
-  views.dbias = call.grads[layer_norm::kBias].as<float>();
   // First, since dx may lie where dy does.
-  if (views.dgain != nullptr || views.dbias != nullptr) {
+  if (call.grads[layer_norm::kGain].bound() ||
+      call.grads[layer_norm::kBias].bound()) {
     ParallelFor(type.dims[1], kColumnGrain, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(LayerNormBackwardColumns)
-      (views, type.dims[0], begin, end);
+      HWY_DYNAMIC_DISPATCH(LayerNormBackwardColumns)(call, begin, end);
     });
   }
-  if (views.dx != nullptr) {
+  if (call.grads[layer_norm::kX].bound()) {
     ParallelFor(type.dims[0], RowGrain(type.dims[1]),
                 [&](int64_t begin, int64_t end) {
-                  HWY_DYNAMIC_DISPATCH(LayerNormBackwardRows)
-                  (views, begin, end);
+                  HWY_DYNAMIC_DISPATCH(LayerNormBackwardRows)(call, begin, end);
                 });
   }
 }

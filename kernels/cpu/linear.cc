@@ -1,6 +1,7 @@
 // Linear: three matrix products and a column sum.
 #include "kernels/ops/linear.h"
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/thread_team.h"
@@ -16,14 +17,15 @@ namespace HWY_NAMESPACE {
 
 // Adds the sums of columns begin .. end - 1 of dy, rows in order in blocks of
 // 64, whose sums are formed before they join the total.
-void BiasBackwardColumns(const float* dy, size_t row_stride, size_t num_rows,
-                         float* dbias, size_t begin, size_t end) {
+template <typename T>
+void SumColumns(const T* dy, size_t row_stride, size_t num_rows, float* dbias,
+                size_t begin, size_t end) {
   constexpr size_t kRowBlock = 64;
   const Floats d;
   for (size_t block = 0; block < num_rows; block += kRowBlock) {
     const size_t block_end = HWY_MIN(block + kRowBlock, num_rows);
     ForEachVector(end - begin, [&](size_t i, auto count) HWY_ATTR {
-      const float* from = dy + begin + i;
+      const T* from = dy + begin + i;
       FloatVec sum = hn::Zero(d);
       for (size_t n = block; n < block_end; ++n) {
         sum = hn::Add(sum, LoadSome(from + n * row_stride, count));
@@ -32,6 +34,14 @@ void BiasBackwardColumns(const float* dy, size_t row_stride, size_t num_rows,
       StoreSome(hn::Add(LoadSome(to, count), sum), to, count);
     });
   }
+}
+
+void BiasBackwardColumns(const Tensor& dy, float* dbias, size_t begin,
+                         size_t end) {
+  WithElementType(dy.type.dtype, [&](auto element) {
+    SumColumns(dy.as<decltype(element)>(), dy.row_stride, dy.type.dims[0],
+               dbias, begin, end);
+  });
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -58,14 +68,16 @@ void LinearForward(const OpCall& call, Stream) {
   MultiplyMatrices({.m = x.type.dims[0],
                     .n = weight.type.dims[0],
                     .k = weight.type.dims[1],
-                    .a = x.as<float>(),
+                    .dtype = x.type.dtype,
+                    .a = x.data,
                     .a_stride = x.row_stride,
-                    .b = weight.as<float>(),
+                    .b = weight.data,
                     .b_stride = weight.row_stride,
                     .b_transposed = true,
-                    .c = y.as<float>(),
+                    .c_dtype = y.type.dtype,
+                    .c = y.data,
                     .c_stride = y.row_stride,
-                    .bias = call.slots[linear::kBias].as<float>()},
+                    .bias = call.slots[linear::kBias].data},
                    call.workspace, call.workspace_bytes);
 }
 
@@ -79,11 +91,13 @@ void LinearBackward(const OpCall& call, Stream) {
     MultiplyMatrices({.m = num_rows,
                       .n = dx.type.dims[1],
                       .k = out_width,
-                      .a = dy.as<float>(),
+                      .dtype = dy.type.dtype,
+                      .a = dy.data,
                       .a_stride = dy.row_stride,
-                      .b = weight.as<float>(),
+                      .b = weight.data,
                       .b_stride = weight.row_stride,
-                      .c = dx.as<float>(),
+                      .c_dtype = dx.type.dtype,
+                      .c = dx.data,
                       .c_stride = dx.row_stride},
                      call.workspace, call.workspace_bytes);
   }
@@ -93,12 +107,13 @@ void LinearBackward(const OpCall& call, Stream) {
     MultiplyMatrices({.m = out_width,
                       .n = dweight.type.dims[1],
                       .k = num_rows,
-                      .a = dy.as<float>(),
+                      .dtype = dy.type.dtype,
+                      .a = dy.data,
                       .a_stride = dy.row_stride,
                       .a_transposed = true,
-                      .b = x.as<float>(),
+                      .b = x.data,
                       .b_stride = x.row_stride,
-                      .c = dweight.as<float>(),
+                      .c = dweight.data,
                       .c_stride = dweight.row_stride,
                       .add = true},
                      call.workspace, call.workspace_bytes);
@@ -106,7 +121,7 @@ void LinearBackward(const OpCall& call, Stream) {
   if (const Tensor& dbias = call.grads[linear::kBias]; dbias.bound()) {
     ParallelFor(out_width, kColumnGrain, [&](int64_t begin, int64_t end) {
       HWY_DYNAMIC_DISPATCH(BiasBackwardColumns)
-      (dy.as<float>(), dy.row_stride, num_rows, dbias.as<float>(), begin, end);
+      (dy, dbias.as<float>(), begin, end);
     });
   }
 }

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/tensor.h"
 
@@ -28,6 +29,7 @@ const dnnl::engine& Engine() {
 }
 
 struct Shape {
+  DType dtype, c_dtype;
   int64_t m, n, k;
   int threads;  // that the primitive is made for
   bool a_transposed, b_transposed, bias, add;
@@ -40,7 +42,9 @@ struct ShapeHash {
     for (const int64_t part :
          {shape.m, shape.n, shape.k, int64_t{shape.threads},
           int64_t{shape.a_transposed} | int64_t{shape.b_transposed} << 1 |
-              int64_t{shape.bias} << 2 | int64_t{shape.add} << 3}) {
+              int64_t{shape.bias} << 2 | int64_t{shape.add} << 3 |
+              static_cast<int64_t>(shape.dtype) << 4 |
+              static_cast<int64_t>(shape.c_dtype) << 8}) {
       hash = (hash ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15ull;
       hash ^= hash >> 32;
     }
@@ -80,18 +84,23 @@ class TeamSize {
   const int before_;
 };
 
+dnnl::memory::data_type LibraryType(DType dtype) {
+  return dtype == DType::kBf16 ? dnnl::memory::data_type::bf16
+                               : dnnl::memory::data_type::f32;
+}
+
 std::unique_ptr<Entry> MakeEntry(const Shape& shape) {
   using dnnl::memory;
-  const auto type = memory::data_type::f32;
   auto entry = std::make_unique<Entry>();
-  const auto matrix = [&](int64_t rows, int64_t columns, bool transposed) {
+  const auto matrix = [](DType dtype, int64_t rows, int64_t columns,
+                         bool transposed) {
     return memory::desc(
-        {rows, columns}, type,
+        {rows, columns}, LibraryType(dtype),
         transposed ? memory::dims{1, rows} : memory::dims{columns, 1});
   };
-  entry->a = matrix(shape.m, shape.k, shape.a_transposed);
-  entry->b = matrix(shape.k, shape.n, shape.b_transposed);
-  entry->c = matrix(shape.m, shape.n, false);
+  entry->a = matrix(shape.dtype, shape.m, shape.k, shape.a_transposed);
+  entry->b = matrix(shape.dtype, shape.k, shape.n, shape.b_transposed);
+  entry->c = matrix(shape.c_dtype, shape.m, shape.n, false);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (shape.add) {
@@ -99,7 +108,7 @@ std::unique_ptr<Entry> MakeEntry(const Shape& shape) {
     sum.append_sum(1.0f);
     attributes.set_post_ops(sum);
   }
-  if (shape.bias) entry->bias = matrix(1, shape.n, false);
+  if (shape.bias) entry->bias = matrix(shape.dtype, 1, shape.n, false);
   const auto description =
       shape.bias ? dnnl::matmul::desc(entry->a, entry->b, entry->bias, entry->c)
                  : dnnl::matmul::desc(entry->a, entry->b, entry->c);
@@ -149,11 +158,11 @@ dnnl_status_t Execute(const Entry& entry, const Arguments& arguments,
     void* data;
   };
   const Binding bindings[] = {
-      {DNNL_ARG_SRC, arguments.a, const_cast<float*>(product.a)},
-      {DNNL_ARG_WEIGHTS, arguments.b, const_cast<float*>(product.b)},
+      {DNNL_ARG_SRC, arguments.a, const_cast<void*>(product.a)},
+      {DNNL_ARG_WEIGHTS, arguments.b, const_cast<void*>(product.b)},
       {DNNL_ARG_DST, arguments.c, product.c},
       {DNNL_ARG_SCRATCHPAD, arguments.scratch, scratch},
-      {DNNL_ARG_BIAS, arguments.bias, const_cast<float*>(product.bias)},
+      {DNNL_ARG_BIAS, arguments.bias, const_cast<void*>(product.bias)},
   };
   const int count = product.bias != nullptr ? 5 : 4;
   dnnl_exec_arg_t executed[5];
@@ -171,7 +180,7 @@ dnnl_status_t Execute(const Entry& entry, const Arguments& arguments,
 // Whether stored rows lie side by side, which is all that oneDNN's fast
 // kernels take.
 bool IsDense(const StridedProduct& product) {
-  return product.factor == 1 &&
+  return product.factor == 1 && product.num_terms == 1 &&
          product.a_stride == (product.a_transposed ? product.m : product.k) &&
          product.b_stride == (product.b_transposed ? product.k : product.n) &&
          product.c_stride == product.n;
@@ -180,26 +189,38 @@ bool IsDense(const StridedProduct& product) {
 // Whether rows of B lie so that columns fall into few sets of a cache and
 // oneDNN, which copies B only where their length is a power of two, reads them
 // in place: 3072 columns run at half the rate of 3008. MultiplyStrided packs.
+// bf16 is always copied.
 bool RowsCollide(const StridedProduct& product) {
+  if (product.dtype == DType::kBf16) return false;
   const bool is_power = (product.n & (product.n - 1)) == 0;
   return !product.b_transposed && product.n % 512 == 0 && !is_power;
 }
 
+bool HasInstructions(DType dtype) {
+  return dtype == DType::kF32 || HasBf16Instructions();
+}
+
 bool OneDnnFits(const StridedProduct& product) {
-  return IsDense(product) && !RowsCollide(product);
+  return IsDense(product) && !RowsCollide(product) &&
+         HasInstructions(product.dtype);
 }
 
 // Rows begin .. end - 1 of the product.
 StridedProduct RowsOf(const StridedProduct& product, Range rows) {
   StridedProduct part = product;
   part.m = rows.end - rows.begin;
-  part.a += rows.begin * (product.a_transposed ? 1 : product.a_stride);
-  part.c += rows.begin * product.c_stride;
+  part.a = static_cast<const char*>(part.a) +
+           rows.begin * (product.a_transposed ? 1 : product.a_stride) *
+               DTypeBytes(product.dtype);
+  part.c = static_cast<char*>(part.c) +
+           rows.begin * product.c_stride * DTypeBytes(product.c_dtype);
   return part;
 }
 
 Shape ShapeOf(const StridedProduct& product, int threads) {
-  return {.m = product.m,
+  return {.dtype = product.dtype,
+          .c_dtype = product.c_dtype,
+          .m = product.m,
           .n = product.n,
           .k = product.k,
           .threads = threads,

@@ -14,9 +14,10 @@ namespace ebb::cpu {
 // kernel that takes its scratch from the caller (before AVX-512; rows that are
 // not dense), is slow or wants more than there is, MultiplyStrided does the
 // work: an answer that depends on shapes, instruction set, threads and
-// `workspace_bytes`, never on the moment. Needs StridedProductScratchBytes() a
-// thread. Primitives are made at the calling thread's first call of a shape and
-// kept for its life. Throws dnnl::error if one cannot be made or run.
+// `workspace_bytes`, never on the moment. bf16 goes through oneDNN where it has
+// instructions for it. Needs StridedProductBytes(dtype) a thread. Primitives
+// are made at the calling thread's first call of a shape and kept for its life.
+// Throws dnnl::error if one cannot be made or run.
 void MultiplyMatrices(const StridedProduct& product, void* workspace,
                       int64_t workspace_bytes);
 

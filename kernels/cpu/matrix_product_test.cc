@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/device.h"
 #include "kernels/ops/linear.h"
@@ -27,8 +29,15 @@ constexpr Form kForms[] = {Form::kForward, Form::kInputGradient,
 struct Case {
   Form form;
   int64_t rows, inputs, outputs;
+  DType dtype = DType::kF32;
 
   StridedProduct product() const {
+    StridedProduct product = OfFp32();
+    product.dtype = dtype;
+    if (!product.add) product.c_dtype = dtype;
+    return product;
+  }
+  StridedProduct OfFp32() const {
     switch (form) {
       case Form::kForward:
         return {.m = rows,
@@ -58,10 +67,10 @@ struct Case {
     return {};
   }
   int64_t workspace_bytes(const Backend& backend) const {
-    const std::vector<TensorType> types = {{DType::kF32, rows, inputs},
-                                           {DType::kF32, outputs, inputs},
-                                           {DType::kF32, outputs},
-                                           {DType::kF32, rows, outputs}};
+    const std::vector<TensorType> types = {{dtype, rows, inputs},
+                                           {dtype, outputs, inputs},
+                                           {dtype, outputs},
+                                           {dtype, rows, outputs}};
     const uint32_t bound = form == Form::kForward ? 0
                            : form == Form::kInputGradient
                                ? Reads(linear::kX)
@@ -85,12 +94,7 @@ std::vector<float> Draw(int64_t size, uint32_t seed) {
 }
 
 // Runs the product in a workspace of `bytes`; a guard behind it must stay.
-std::vector<float> Multiply(StridedProduct product, const std::vector<float>& a,
-                            const std::vector<float>& b, int64_t bytes) {
-  std::vector<float> c = Draw(product.m * product.n, 3);
-  product.a = a.data();
-  product.b = b.data();
-  product.c = c.data();
+void MultiplyIn(const StridedProduct& product, int64_t bytes) {
   constexpr int64_t kGuard = 256;
   auto* workspace =
       static_cast<char*>(std::aligned_alloc(64, AlignUp(bytes) + kGuard));
@@ -100,6 +104,15 @@ std::vector<float> Multiply(StridedProduct product, const std::vector<float>& a,
     EXPECT_EQ(workspace[bytes + i], 0x5a) << "byte " << i << " behind it";
   }
   std::free(workspace);
+}
+
+std::vector<float> Multiply(StridedProduct product, const std::vector<float>& a,
+                            const std::vector<float>& b, int64_t bytes) {
+  std::vector<float> c = Draw(product.m * product.n, 3);
+  product.a = a.data();
+  product.b = b.data();
+  product.c = c.data();
+  MultiplyIn(product, bytes);
   return c;
 }
 
@@ -159,7 +172,7 @@ TEST_F(MatrixProduct, LivesInTheSmallestWorkspace) {
     const std::vector<float> a = Draw(p.m * p.k, 1);
     const std::vector<float> b = Draw(p.k * p.n, 2);
     const std::vector<float> c =
-        Multiply(p, a, b, 2 * StridedProductScratchBytes());
+        Multiply(p, a, b, 2 * StridedProductBytes(DType::kF32));
     for (int64_t i = 0; i < p.m * p.n; i += 1 + p.m * p.n / 97) {
       ASSERT_NEAR(c[i], Expected(p, a, b, i / p.n, i % p.n), 2e-5) << i;
     }
@@ -198,6 +211,80 @@ TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
     if (backend_.instruction_set.starts_with("avx512")) {
       EXPECT_GT(largest, int64_t{1} << 20) << "the bound is far too high";
     }
+  }
+}
+
+std::vector<Bf16> InBf16(const std::vector<float>& values) {
+  std::vector<Bf16> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(), RoundToBf16);
+  return rounded;
+}
+
+std::vector<float> Widened(const std::vector<Bf16>& values) {
+  std::vector<float> wide(values.size());
+  std::transform(values.begin(), values.end(), wide.begin(),
+                 [](Bf16 value) { return ToFloat(value); });
+  return wide;
+}
+
+// Operands in bf16: every sum in fp32, rounded once where the result is stored
+// in bf16 (forward, input gradient), not at all where it accumulates.
+TEST_F(MatrixProduct, OfBf16AgreesWithSumsInDouble) {
+  for (const int threads : {1, 2}) {
+    Use(threads);
+    for (Case one : std::vector<Case>{{Form::kForward, 65, 300, 257},
+                                      {Form::kForward, 1000, 70, 33},
+                                      {Form::kInputGradient, 33, 500, 1536},
+                                      {Form::kInputGradient, 450, 31, 129},
+                                      {Form::kWeightGradient, 257, 385, 130}}) {
+      SCOPED_TRACE(one.name());
+      one.dtype = DType::kBf16;
+      StridedProduct p = one.product();
+      const std::vector<Bf16> a = InBf16(Draw(p.m * p.k, 1));
+      const std::vector<Bf16> b = InBf16(Draw(p.k * p.n, 2));
+      const std::vector<Bf16> bias = InBf16(Draw(p.n, 4));
+      p.a = a.data();
+      p.b = b.data();
+      if (one.form == Form::kForward) p.bias = bias.data();
+      std::vector<float> sums = Draw(p.m * p.n, 3);
+      std::vector<Bf16> rounded(p.m * p.n);
+      p.c = p.add ? static_cast<void*>(sums.data()) : rounded.data();
+      MultiplyIn(p, one.workspace_bytes(backend_));
+      if (!p.add) sums = Widened(rounded);
+      for (int64_t i = 0; i < p.m * p.n; i += 1 + p.m * p.n / 997) {
+        const int64_t column = i % p.n;
+        const double expected =
+            Expected(p, Widened(a), Widened(b), i / p.n, column) +
+            (p.bias != nullptr ? ToFloat(bias[column]) : 0);
+        const double rounding = p.add ? 0 : std::abs(expected) / 256;
+        ASSERT_NEAR(sums[i], expected, 1e-6 * std::sqrt(p.k) + rounding) << i;
+      }
+    }
+  }
+}
+
+TEST_F(MatrixProduct, OfBf16GivesTheSameBitsOnOneAndTwoThreads) {
+  for (Case one : std::vector<Case>{{Form::kForward, 200, 257, 131},
+                                    {Form::kInputGradient, 97, 64, 1536},
+                                    {Form::kWeightGradient, 200, 257, 131}}) {
+    one.dtype = DType::kBf16;
+    StridedProduct p = one.product();
+    const std::vector<Bf16> a = InBf16(Draw(p.m * p.k, 1));
+    const std::vector<Bf16> b = InBf16(Draw(p.k * p.n, 2));
+    p.a = a.data();
+    p.b = b.data();
+    std::vector<std::vector<char>> results;
+    for (const int threads : {1, 2}) {
+      Use(threads);
+      results.emplace_back(p.m * p.n * DTypeBytes(p.c_dtype));
+      p.c = results.back().data();
+      MultiplyIn(p, one.workspace_bytes(backend_));
+    }
+    // oneDNN splits the weight gradient among the team as it likes.
+    if (one.form == Form::kWeightGradient &&
+        HasBf16Products(backend_.instruction_set))
+      continue;
+    EXPECT_EQ(results[0], results[1]) << one.name();
   }
 }
 

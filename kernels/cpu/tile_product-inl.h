@@ -1,5 +1,6 @@
 // The innermost matrix product: a tile of C in registers, a panel of B some
-// vectors wide, broadcast elements of A. Compiled once per instruction set.
+// vectors wide, broadcast elements of A. All three are fp32: operands stored in
+// bf16 are widened as they are packed. Compiled once per instruction set.
 // Every element of C is one chain of multiply-adds in the order of k, started
 // from zero or from C: its value depends neither on its place in a tile nor on
 // how the caller cuts rows, columns or k.
@@ -222,16 +223,59 @@ HWY_INLINE void MultiplyPanels(size_t rows, const MatrixView& a,
   }
 }
 
+// Where the fp32 sums of a part of C are formed: in C itself, or in `tile`,
+// which RoundSums stores as C once they are complete.
+struct Sums {
+  float* data;
+  size_t stride;
+};
+HWY_INLINE Sums SumsOf(float* c, size_t c_stride, float*, size_t) {
+  return {c, c_stride};
+}
+HWY_INLINE Sums SumsOf(Bf16*, size_t, float* tile, size_t tile_stride) {
+  return {tile, tile_stride};
+}
+HWY_INLINE void RoundSums(const Sums&, float*, size_t, size_t, size_t) {}
+HWY_INLINE void RoundSums(const Sums& sums, Bf16* c, size_t c_stride,
+                          size_t rows, size_t columns) {
+  for (size_t row = 0; row < rows; ++row) {
+    const float* from = sums.data + row * sums.stride;
+    Bf16* to = c + row * c_stride;
+    ForEachVector(columns, [&](size_t i, auto count) HWY_ATTR {
+      StoreSome(LoadSome(from + i, count), to + i, count);
+    });
+  }
+}
+
+// Rows of A [rows, depth], `row_stride` apart: where they lie.
+HWY_INLINE MatrixView WideRows(const float* a, size_t row_stride, size_t,
+                               size_t, float*) {
+  return {a, row_stride, 1};
+}
+// The same for bf16: widened into `wide`, one behind the other.
+HWY_INLINE MatrixView WideRows(const Bf16* a, size_t row_stride, size_t rows,
+                               size_t depth, float* wide) {
+  for (size_t row = 0; row < rows; ++row) {
+    const Bf16* from = a + row * row_stride;
+    float* to = wide + row * depth;
+    ForEachVector(depth, [&](size_t i, auto count) HWY_ATTR {
+      StoreSome(LoadSome(from + i, count), to + i, count);
+    });
+  }
+  return {wide, depth, 1};
+}
+
 // Packs A, given transposed ([depth, rows] with rows `row_stride` apart), tile
 // by tile: a tile is [depth, kTileRows].
-HWY_INLINE MatrixView PackTiles(const float* a, size_t row_stride, size_t depth,
+template <typename T>
+HWY_INLINE MatrixView PackTiles(const T* a, size_t row_stride, size_t depth,
                                 size_t rows, float* tiles) {
   for (size_t row = 0; row < rows; row += kTileRows) {
     const size_t height = HWY_MIN(static_cast<size_t>(kTileRows), rows - row);
-    const float* from = a + row;
+    const T* from = a + row;
     float* to = tiles + row * depth;
     for (size_t k = 0; k < depth; ++k) {
-      for (size_t r = 0; r < height; ++r) to[r] = from[r];
+      for (size_t r = 0; r < height; ++r) to[r] = ToFloat(from[r]);
       from += row_stride;
       to += kTileRows;
     }
@@ -242,7 +286,8 @@ HWY_INLINE MatrixView PackTiles(const float* a, size_t row_stride, size_t depth,
 // Packs B [depth, columns] with rows `row_stride` apart into panels
 // [depth, PanelColumns()], each panel_stride apart, filled up with zeros.
 // Elements are multiplied by `factor`.
-HWY_INLINE void PackRows(const float* b, size_t row_stride, size_t depth,
+template <typename T>
+HWY_INLINE void PackRows(const T* b, size_t row_stride, size_t depth,
                          size_t columns, float factor, float* panels,
                          size_t panel_stride) {
   const Floats d;
@@ -251,16 +296,17 @@ HWY_INLINE void PackRows(const float* b, size_t row_stride, size_t depth,
   const size_t panel_columns = PanelColumns();
   for (size_t at = 0; at < columns; at += panel_columns) {
     const size_t width = HWY_MIN(panel_columns, columns - at);
-    const float* from = b + at;
+    const T* from = b + at;
     float* to = panels;
     for (size_t k = 0; k < depth; ++k) {
       if (width == panel_columns) {
         for (size_t i = 0; i < panel_columns; i += lanes) {
-          hn::StoreU(hn::Mul(hn::LoadU(d, from + i), factors), d, to + i);
+          hn::StoreU(hn::Mul(LoadSome(from + i, AllLanes()), factors), d,
+                     to + i);
         }
       } else {
         for (size_t i = 0; i < panel_columns; ++i) {
-          to[i] = i < width ? from[i] * factor : 0.0f;
+          to[i] = i < width ? ToFloat(from[i]) * factor : 0.0f;
         }
       }
       from += row_stride;
@@ -270,12 +316,25 @@ HWY_INLINE void PackRows(const float* b, size_t row_stride, size_t depth,
   }
 }
 
+using Quads = hn::CappedTag<float, 4>;
+
+HWY_INLINE hn::Vec<Quads> LoadQuad(const float* from) {
+  return hn::LoadU(Quads(), from);
+}
+HWY_INLINE hn::Vec<Quads> LoadQuad(const Bf16* from) {
+  const hn::Rebind<uint16_t, Quads> halves;
+  const hn::RebindToUnsigned<Quads> words;
+  return hn::BitCast(Quads(), hn::ShiftLeft<16>(hn::PromoteTo(
+                                  words, hn::LoadU(halves, &from->bits))));
+}
+
 // The same for B given transposed: element (k, i) is b[i * row_stride + k].
 // Squares of 4 x 4 are turned in registers.
-HWY_INLINE void PackTransposed(const float* b, size_t row_stride, size_t depth,
+template <typename T>
+HWY_INLINE void PackTransposed(const T* b, size_t row_stride, size_t depth,
                                size_t columns, float factor, float* panels,
                                size_t panel_stride) {
-  const hn::CappedTag<float, 4> d;
+  const Quads d;
   const auto factors = hn::Set(d, factor);
   const size_t panel_columns = PanelColumns();
   for (size_t at = 0; at < columns; at += panel_columns) {
@@ -283,11 +342,11 @@ HWY_INLINE void PackTransposed(const float* b, size_t row_stride, size_t depth,
     const size_t square_width = width / 4 * 4;
     const size_t square_depth = depth / 4 * 4;
     for (size_t i = 0; i < square_width; i += 4) {
-      const float* from = b + (at + i) * row_stride;
+      const T* from = b + (at + i) * row_stride;
       float* to = panels + i;
       for (size_t k = 0; k < square_depth; k += 4) {
         const auto load = [&](size_t row) HWY_ATTR {
-          return hn::Mul(hn::LoadU(d, from + row * row_stride + k), factors);
+          return hn::Mul(LoadQuad(from + row * row_stride + k), factors);
         };
         const auto row0 = load(0), row1 = load(1), row2 = load(2),
                    row3 = load(3);
@@ -306,9 +365,10 @@ HWY_INLINE void PackTransposed(const float* b, size_t row_stride, size_t depth,
       }
     }
     for (size_t i = 0; i < panel_columns; ++i) {
-      const float* from = b + (at + i) * row_stride;
+      const T* from = b + (at + i) * row_stride;
       for (size_t k = i < square_width ? square_depth : 0; k < depth; ++k) {
-        panels[k * panel_columns + i] = i < width ? from[k] * factor : 0.0f;
+        panels[k * panel_columns + i] =
+            i < width ? ToFloat(from[k]) * factor : 0.0f;
       }
     }
     panels += panel_stride;

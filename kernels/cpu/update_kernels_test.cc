@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/device.h"
 #include "kernels/ops/adamw.h"
@@ -29,6 +32,7 @@ Tensor ScalarOf(double& value) { return {&value, {DType::kF64, 1}, 1}; }
 // A parameter vector and its moments under AdamW.
 struct Adamw {
   std::vector<float> param, m, v;
+  std::vector<Bf16> weight;  // empty: the parameter is its own weight
   OpAttrs attrs = {
       .epsilon = 1e-8f, .beta1 = 0.9f, .beta2 = 0.999f, .weight_decay = 0.1f};
   StepScalars scalars = {.learning_rate = 0.01f};
@@ -44,6 +48,12 @@ struct Adamw {
     slots[adamw::kM] = VectorOf(m);
     slots[adamw::kV] = VectorOf(v);
     slots[adamw::kScale] = ScalarOf(scale);
+    if (!weight.empty()) {
+      slots[adamw::kWeight] = {
+          weight.data(),
+          {DType::kBf16, static_cast<int64_t>(weight.size())},
+          1};
+    }
     OpCall call;
     call.attrs = &attrs;
     call.slots = slots;
@@ -89,6 +99,54 @@ TEST(UpdateKernels, AdamwSkipsAStepWithoutAScale) {
     EXPECT_EQ(adamw.param, before.param);
     EXPECT_EQ(adamw.m, before.m);
     EXPECT_EQ(adamw.v, before.v);
+  }
+}
+
+// Numbers between those of bf16, at ties and at the ends, in every position of
+// a vector. A learning rate of zero leaves the master as it is.
+TEST(UpdateKernels, AdamwRoundsTheWeightAsTheFormatSays) {
+  std::vector<float> numbers = {0.0f,    -0.0f,    1.0f,  1e-40f,
+                                3.3e38f, -3.4e38f, 1e-3f, 0.1f};
+  for (uint32_t low : {0x0000u, 0x0001u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+    for (uint32_t high : {0x3F80u, 0x3F81u, 0xBFFFu, 0x0001u, 0x7F7Fu}) {
+      numbers.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  numbers.push_back(std::bit_cast<float>(0x7F800001u));  // a NaN
+  for (const size_t size : {numbers.size(), size_t{17}, size_t{1}}) {
+    for (size_t first = 0; first + size <= numbers.size(); ++first) {
+      Adamw adamw(size, 0);
+      adamw.scalars.learning_rate = 0;
+      std::copy_n(numbers.begin() + first, size, adamw.param.begin());
+      adamw.weight.resize(size);
+      adamw.Step(std::vector<float>(size, 0.5f), 1.0);
+      for (size_t i = 0; i < size; ++i) {
+        if (std::isnan(numbers[first + i])) {
+          EXPECT_TRUE(std::isnan(ToFloat(adamw.weight[i])));
+        } else {
+          EXPECT_EQ(adamw.weight[i].bits, RoundToBf16(numbers[first + i]).bits)
+              << numbers[first + i];
+        }
+      }
+    }
+  }
+}
+
+// cases.md D4: steps of less than half a bf16 step add up in the master.
+TEST(UpdateKernels, AdamwKeepsWhatTheWeightCannotHold) {
+  Adamw adamw(33, 1.0f);
+  adamw.attrs.weight_decay = 0;
+  adamw.scalars.learning_rate = 1e-4f;
+  adamw.weight.resize(33);
+  adamw.Step(std::vector<float>(33, 0.1f), 1.0);
+  for (const Bf16 weight : adamw.weight) EXPECT_EQ(ToFloat(weight), 1.0f);
+  for (int step = 0; step < 99; ++step) {
+    adamw.Step(std::vector<float>(33, 0.1f), 1.0);
+  }
+  for (size_t i = 0; i < 33; ++i) {
+    EXPECT_NEAR(adamw.param[i], 0.99f, 1e-4f);
+    EXPECT_EQ(adamw.weight[i].bits, RoundToBf16(adamw.param[i]).bits);
+    EXPECT_LT(ToFloat(adamw.weight[i]), 1.0f);
   }
 }
 

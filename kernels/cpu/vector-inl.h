@@ -1,6 +1,10 @@
 // Loads, stores, sums and the exponential of one vector width; compiled once
 // per instruction set. Loop tails run the same code on vectors that are filled
 // up with zeros, so that an element's value never depends on its position.
+//
+// Vectors are always fp32. bf16 elements are widened as they are loaded and
+// rounded as they are stored, with integer instructions that every set has, so
+// that all of them round alike (kernels/bf16.h).
 #include "hwy/highway.h"
 
 // Included once per instruction set: this toggle stands for #pragma once.
@@ -13,6 +17,8 @@
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
@@ -41,6 +47,43 @@ HWY_INLINE void StoreSome(FloatVec value, float* to, size_t count) {
   HWY_ALIGN float lanes[hn::MaxLanes(Floats())];
   hn::Store(value, Floats(), lanes);
   for (size_t i = 0; i < count; ++i) to[i] = lanes[i];
+}
+
+using HalfWords = hn::Rebind<uint16_t, Floats>;
+
+HWY_INLINE FloatVec WidenHalves(hn::Vec<HalfWords> halves) {
+  const hn::RebindToUnsigned<Floats> words;
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(words, halves)));
+}
+// As RoundToBf16.
+HWY_INLINE hn::Vec<HalfWords> RoundToHalves(FloatVec value) {
+  const hn::RebindToUnsigned<Floats> d;
+  const auto bits = hn::BitCast(d, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
+  const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7FFFu)));
+  const auto quiet = hn::Or(bits, hn::Set(d, 0x400000u));
+  const auto is_nan = hn::RebindMask(d, hn::Ne(value, value));
+  const auto upper = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, nearest));
+  // Nothing saturates: all are below 2^16.
+  return hn::DemoteTo(HalfWords(),
+                      hn::BitCast(hn::RebindToSigned<Floats>(), upper));
+}
+
+HWY_INLINE FloatVec LoadSome(const Bf16* from, AllLanes) {
+  return WidenHalves(hn::LoadU(HalfWords(), &from->bits));
+}
+HWY_INLINE FloatVec LoadSome(const Bf16* from, size_t count) {
+  HWY_ALIGN uint16_t lanes[hn::MaxLanes(HalfWords())] = {};
+  for (size_t i = 0; i < count; ++i) lanes[i] = from[i].bits;
+  return WidenHalves(hn::Load(HalfWords(), lanes));
+}
+HWY_INLINE void StoreSome(FloatVec value, Bf16* to, AllLanes) {
+  hn::StoreU(RoundToHalves(value), HalfWords(), &to->bits);
+}
+HWY_INLINE void StoreSome(FloatVec value, Bf16* to, size_t count) {
+  HWY_ALIGN uint16_t lanes[hn::MaxLanes(HalfWords())];
+  hn::Store(RoundToHalves(value), HalfWords(), lanes);
+  for (size_t i = 0; i < count; ++i) to[i].bits = lanes[i];
 }
 
 // Sets the lanes beyond a tail to `other`.

@@ -22,19 +22,26 @@ constexpr int64_t kTransposedProductBytes = int64_t{1728} << 10;
 // Of every such product: a batch of block addresses.
 constexpr int64_t kProductBatchBytes = 2 << 10;
 
+// Scratch a thread of oneDNN 2.6's product of bf16 operands: both repacked by
+// blocks, and a block of fp32 sums.
+constexpr int64_t kBf16ProductBytes = int64_t{2304} << 10;
+
 // Columns of the widest panel of packed operands: four AVX-512 vectors.
 constexpr int64_t kWidestPanel = 64;
-// Words drawn for a row of a tile: its elements and what a vector of blocks
-// adds.
-constexpr int64_t kDrawnWords = kAttentionTile + 512;
 
 }  // namespace
 
-// Forward and input gradient: oneDNN's largest scratch a thread is 262912, a
-// block of the second operand, and fits into kStridedProductBytes.
+// Forward and input gradient in fp32: oneDNN's largest scratch a thread is
+// 262912, a block of the second operand, and fits into StridedProductBytes.
 int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
                              const Backend& backend) {
-  int64_t bytes = kStridedProductBytes;
+  const DType dtype = types[linear::kY].dtype;
+  int64_t bytes = StridedProductBytes(dtype);
+  if (dtype == DType::kBf16) {
+    if (HasBf16Products(backend.instruction_set))
+      bytes = std::max(bytes, kBf16ProductBytes);
+    return backend.threads * bytes;
+  }
   const bool weight_gradient = (bound & Reads(linear::kWeight)) != 0;
   if (weight_gradient && backend.instruction_set.starts_with("avx512")) {
     const TensorType& weight = types[linear::kWeight];
@@ -48,31 +55,41 @@ int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
   return backend.threads * bytes;
 }
 
-int64_t AttentionScoresWorkspaceBytes(const OpAttrs&, Types, uint32_t,
+int64_t AttentionScoresWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
                                       const Backend& backend) {
-  return backend.threads * kStridedProductBytes;
+  return backend.threads *
+         StridedProductBytes(types[attention_scores::kScores].dtype);
 }
 
-int64_t AttentionContextWorkspaceBytes(const OpAttrs&, Types, uint32_t,
+int64_t AttentionContextWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
                                        const Backend& backend) {
-  return backend.threads * kStridedProductBytes;
+  return backend.threads *
+         StridedProductBytes(types[attention_context::kY].dtype);
 }
 
 // Keys and values of a head in panels, one tile, its context, three numbers a
-// row and the words drawn.
+// row and the words drawn; of bf16 a block of widened queries.
 int64_t AttentionForwardScratchBytes(const AttentionShape& shape) {
   const int64_t width = RoundUp(shape.head_width, kWidestPanel);
   const int64_t keys = RoundUp(shape.seq_len, kWidestPanel);
   return AlignUp(4 *
                  (2 * keys * width + kAttentionTile * kAttentionTile +
-                  kAttentionTile * width + 3 * kAttentionTile + kDrawnWords));
+                  kAttentionTile * width + 3 * kAttentionTile + kWordsOfRow +
+                  (shape.dtype == DType::kBf16 ? kAttentionTile * width : 0)));
 }
 
-// Seven blocks of 64 rows or columns, two tiles and the words drawn.
+// Seven blocks of 64 rows or columns, two tiles and the words drawn; of bf16
+// blocks of widened queries and gradients, and the sums of dq of a group's
+// heads.
 int64_t AttentionBackwardScratchBytes(const AttentionShape& shape) {
   const int64_t width = RoundUp(shape.head_width, kWidestPanel);
-  return AlignUp(4 * (7 * kAttentionTile * width +
-                      2 * kAttentionTile * kAttentionTile + kDrawnWords));
+  int64_t floats = 7 * kAttentionTile * width +
+                   2 * kAttentionTile * kAttentionTile + kWordsOfRow;
+  if (shape.dtype == DType::kBf16) {
+    const int64_t group = shape.num_heads / shape.num_kv_heads;
+    floats += 2 * kAttentionTile * width + group * shape.seq_len * width;
+  }
+  return AlignUp(4 * floats);
 }
 
 int64_t AttentionWorkspaceBytes(const OpAttrs& attrs, Types types,

@@ -11,12 +11,18 @@
 
 namespace ebb {
 
-// Packed blocks of both operands that one thread holds in a product of the
-// CPU backend's own, whatever its shape: (144 + 384) x 128 floats.
-constexpr int64_t kStridedProductBytes = (144 + 384) * 128 * 4;
+// What one thread holds in a product of the CPU backend's own, whatever its
+// shape: packed blocks of both operands, (144 + 384) x 128 floats, and for a
+// bf16 result the sums of 432 x 384 elements that wait to be rounded.
+constexpr int64_t StridedProductBytes(DType dtype) {
+  return 4 * ((144 + 384) * 128 + (dtype == DType::kBf16 ? 432 * 384 : 0));
+}
 
 // Queries and keys of a tile of fused attention.
 constexpr int64_t kAttentionTile = 64;
+// Words drawn for a row of a tile: its elements and what a vector of blocks
+// adds.
+constexpr int64_t kWordsOfRow = kAttentionTile + 512;
 // One thread's scratch for one head.
 int64_t AttentionForwardScratchBytes(const AttentionShape& shape);
 int64_t AttentionBackwardScratchBytes(const AttentionShape& shape);
