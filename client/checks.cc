@@ -240,6 +240,12 @@ Check CheckDevice(const Environment& environment) {
     const std::string value = json[name].get<std::string>();
     if (!value.empty()) absl::StrAppend(&check.detail, ", ", value);
   }
+  if (json.contains("bf16_products") && json["bf16_products"].is_boolean()) {
+    absl::StrAppend(&check.detail,
+                    json["bf16_products"].get<bool>()
+                        ? ", multiplies bf16 as it is"
+                        : ", multiplies bf16 as fp32 (no instructions for it)");
+  }
   return check;
 }
 

@@ -93,6 +93,15 @@ TEST_F(Checks, ProgramsAndDevice) {
   const Check device = CheckDevice(environment_);
   EXPECT_EQ(device.result, Check::kOk) << device.detail;
   EXPECT_EQ(device.detail, "cpu, avx2");
+  WriteProgram("ebb-worker",
+               "echo '{\"backend\": {\"kind\": \"cpu\", \"bf16_products\": "
+               "false}}'");
+  EXPECT_EQ(CheckDevice(environment_).detail,
+            "cpu, multiplies bf16 as fp32 (no instructions for it)");
+  WriteProgram("ebb-worker",
+               "echo '{\"backend\": {\"kind\": \"cpu\", \"bf16_products\": "
+               "true}}'");
+  EXPECT_EQ(CheckDevice(environment_).detail, "cpu, multiplies bf16 as it is");
 }
 
 TEST_F(Checks, WorkerThatFailsOrTalksNonsense) {

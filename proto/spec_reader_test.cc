@@ -521,7 +521,7 @@ TEST(SpecReader, GivesAllMistakesInOneAnswer) {
       "learning_rate: 1\n"
       "steps: 10\n"
       "lr_schedule: {warmup: 11}\n"
-      "precision: bf16\n");
+      "precision: fp16\n");
   ASSERT_FALSE(spec.ok());
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument);
   const std::vector<std::string> lines =
@@ -540,13 +540,13 @@ TEST(SpecReader, GivesAllMistakesInOneAnswer) {
           HasSubstr("spec.yaml:4: learning_rate: got learning_rate: unknown"),
           HasSubstr("spec.yaml:6: lr_schedule.warmup: got 11: must be at most "
                     "steps, which is 10"),
-          HasSubstr("spec.yaml:7: precision: got bf16: bf16 is not built "
-                    "yet")));
+          HasSubstr("spec.yaml:7: precision: got fp16: fp16 is not built "
+                    "yet; use fp32, bf16")));
   EXPECT_EQ(GetViolations(spec.status()).size(), lines.size());
 }
 
 TEST(SpecReader, OnlyThingsNotBuiltAreUnimplemented) {
-  const auto spec = Read(With("precision: bf16\nmemory: {policy: auto}"));
+  const auto spec = Read(With("precision: fp16\nmemory: {policy: auto}"));
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(GetViolations(spec.status()).size(), 2);
 }

@@ -645,7 +645,8 @@ class Checker {
 
   void CheckBuilt() {
     CheckBuiltChoice("precision", full_.precision(),
-                     *v1::Precision_descriptor(), {v1::PRECISION_FP32});
+                     *v1::Precision_descriptor(),
+                     {v1::PRECISION_FP32, v1::PRECISION_BF16});
     const v1::ModelSpec& model = full_.model();
     CheckBuiltChoice("model.norm", model.norm(), *v1::Norm_descriptor(),
                      {v1::NORM_LAYERNORM});

@@ -430,7 +430,6 @@ TEST(Validator, RefusesProductsBeyondCounters) {
 
 TEST(Validator, RefusesByNameWhatIsNotBuilt) {
   const std::vector<std::pair<std::string, Change>> cases = {
-      {"precision", [](auto* s) { s->set_precision(v1::PRECISION_BF16); }},
       {"precision", [](auto* s) { s->set_precision(v1::PRECISION_FP16); }},
       {"model.norm",
        [](auto* s) { s->mutable_model()->set_norm(v1::NORM_RMSNORM); }},

@@ -24,6 +24,7 @@ std::string DescribeJson(const Backend& backend, const KernelTable& kernels) {
        {{"kind", backend.kind},
         {"device_model", backend.device_model},
         {"instruction_set", backend.instruction_set},
+        {"bf16_products", HasBf16Products(backend.instruction_set)},
         {"threads", backend.threads},
         {"libraries", backend.libraries},
         {"runtime_bytes", absl::StrCat(backend.runtime_bytes)}}},

@@ -24,10 +24,14 @@ TEST(Describe, BackendHasAllThatAPlanNeeds) {
             (json{{"kind", "cpu"},
                   {"device_model", "a \"chip\" \xef\xbf\xbd"},
                   {"instruction_set", "avx512_core"},
+                  {"bf16_products", false},
                   {"threads", 2},
                   {"libraries", backend.libraries},
                   {"runtime_bytes", "1152921504606846976"}}));
   EXPECT_EQ(description["kernels"], json::array());
+  backend.instruction_set = "avx512_core_bf16";
+  description = json::parse(DescribeJson(backend, {}));
+  EXPECT_EQ(description["backend"]["bf16_products"], true);
 }
 
 TEST(Describe, KernelRowsSayWhatIsThere) {

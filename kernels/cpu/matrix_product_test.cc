@@ -22,6 +22,17 @@ namespace ebb::cpu {
 namespace {
 
 enum class Form { kForward, kInputGradient, kWeightGradient };
+struct Product {
+  Form form;
+  DType dtype;
+};
+// oneDNN has those of bf16 where there are instructions for it.
+constexpr Product kProducts[] = {{Form::kForward, DType::kF32},
+                                 {Form::kInputGradient, DType::kF32},
+                                 {Form::kWeightGradient, DType::kF32},
+                                 {Form::kForward, DType::kBf16},
+                                 {Form::kInputGradient, DType::kBf16},
+                                 {Form::kWeightGradient, DType::kBf16}};
 constexpr Form kForms[] = {Form::kForward, Form::kInputGradient,
                            Form::kWeightGradient};
 
@@ -187,7 +198,7 @@ TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
     Use(team);
     const int threads = NumThreads();
     int64_t largest = 0;
-    for (const Form form : kForms) {
+    for (const auto [form, dtype] : kProducts) {
       for (const int64_t rows : sizes) {
         for (const int64_t inputs : sizes) {
           for (const int64_t outputs : sizes) {
@@ -198,7 +209,7 @@ TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
                 0) {
               continue;
             }
-            const Case one = {form, rows, inputs, outputs};
+            const Case one = {form, rows, inputs, outputs, dtype};
             const int64_t wanted = OneDnnScratchBytes(one.product());
             const int64_t parts = form == Form::kWeightGradient ? threads : 1;
             const int64_t given = one.workspace_bytes(backend_) / team * parts;

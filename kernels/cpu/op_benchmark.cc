@@ -1,6 +1,6 @@
 // Rates of matrix products and of attention, fused and unfused, forward and
-// backward, in GFLOP/s of the full square. Run with --benchmark_filter.
-// EBB_THREADS sets the team (default: all processors).
+// backward, in fp32 and bf16, in GFLOP/s of the full square. Run with
+// --benchmark_filter. EBB_THREADS sets the team (default: all processors).
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "kernels/device.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/attention_context.h"
@@ -39,7 +40,7 @@ class OpRunner {
   OpRunner(Op op, const OpAttrs& attrs, std::vector<TensorType> types,
            uint32_t bound)
       : op_(GetOpDef(op)),
-        row_(*FindKernels(TheDevice().kernels(), op, DType::kF32)),
+        row_(*FindKernels(TheDevice().kernels(), op, types[0].dtype)),
         attrs_(attrs),
         types_(std::move(types)),
         bound_(bound) {
@@ -49,7 +50,9 @@ class OpRunner {
       slots_.push_back(Make(types_[slot]));
       const bool has_gradient =
           op_.slots[slot].role == Role::kOutput || (bound_ >> slot & 1) != 0;
-      grads_.push_back(has_gradient ? Make(types_[slot]) : Tensor());
+      grads_.push_back(
+          has_gradient ? Make(GradientType(op_.slots[slot].role, types_[slot]))
+                       : Tensor());
     }
     int64_t bytes = 0;
     for (const uint32_t gradients : {0u, bound_}) {
@@ -83,9 +86,11 @@ class OpRunner {
   static Tensor Make(const TensorType& type) {
     Tensor tensor = {*TheDevice().Allocate(type.bytes()), type,
                      type.row_elements()};
-    if (type.dtype == DType::kF32) {
-      for (int64_t i = 0; i < type.num_elements(); ++i) {
-        tensor.as<float>()[i] = static_cast<float>(i * 7919 % 2003) / 1001 - 1;
+    for (int64_t i = 0; i < type.num_elements(); ++i) {
+      const float value = static_cast<float>(i * 7919 % 2003) / 1001 - 1;
+      if (type.dtype == DType::kF32) tensor.as<float>()[i] = value;
+      if (type.dtype == DType::kBf16) {
+        tensor.as<Bf16>()[i] = RoundToBf16(value);
       }
     }
     return tensor;
@@ -110,30 +115,29 @@ void Measure(benchmark::State& state, double flops, const Body& body) {
 }
 
 // rows, inputs, outputs; what: forward, dx, dweight.
-void Linear(benchmark::State& state, const std::string& what) {
+void Linear(benchmark::State& state, const std::string& what, DType dtype) {
   const int64_t rows = state.range(0), inputs = state.range(1),
                 outputs = state.range(2);
   const uint32_t bound =
       what == "dx" ? Reads(linear::kX) : Reads(linear::kWeight);
-  OpRunner runner(Op::kLinear, {},
-                  {{DType::kF32, rows, inputs},
-                   {DType::kF32, outputs, inputs},
-                   {DType::kF32, outputs}},
-                  bound);
+  OpRunner runner(
+      Op::kLinear, {},
+      {{dtype, rows, inputs}, {dtype, outputs, inputs}, {dtype, outputs}},
+      bound);
   Measure(state,
           what == "forward" ? runner.forward_flops() : runner.backward_flops(),
           [&] { what == "forward" ? runner.Forward() : runner.Backward(); });
 }
 
 // sequences, tokens, heads, width, dropout in percent.
-void FusedAttention(benchmark::State& state, bool backward) {
+void FusedAttention(benchmark::State& state, bool backward, DType dtype) {
   const int64_t rows = state.range(0) * state.range(1);
   const int64_t width = state.range(2) * state.range(3);
   OpAttrs attrs;
   attrs.num_heads = attrs.num_kv_heads = static_cast<int>(state.range(2));
   attrs.seq_len = static_cast<int>(state.range(1));
   attrs.dropout = static_cast<float>(state.range(4)) / 100;
-  const TensorType type = {DType::kF32, rows, width};
+  const TensorType type = {dtype, rows, width};
   OpRunner runner(Op::kAttention, attrs, {type, type, type},
                   Reads(attention::kQ, attention::kK, attention::kV));
   runner.Forward();
@@ -141,15 +145,15 @@ void FusedAttention(benchmark::State& state, bool backward) {
           [&] { backward ? runner.Backward() : runner.Forward(); });
 }
 
-void UnfusedAttention(benchmark::State& state, bool backward) {
+void UnfusedAttention(benchmark::State& state, bool backward, DType dtype) {
   const int64_t rows = state.range(0) * state.range(1);
   const int64_t width = state.range(2) * state.range(3);
   OpAttrs attrs;
   attrs.num_heads = attrs.num_kv_heads = static_cast<int>(state.range(2));
   attrs.seq_len = static_cast<int>(state.range(1));
   attrs.dropout = static_cast<float>(state.range(4)) / 100;
-  const TensorType type = {DType::kF32, rows, width};
-  const TensorType square = {DType::kF32, state.range(0), state.range(2),
+  const TensorType type = {dtype, rows, width};
+  const TensorType square = {dtype, state.range(0), state.range(2),
                              state.range(1), state.range(1)};
   OpRunner scores(Op::kAttentionScores, attrs, {type, type},
                   Reads(attention_scores::kQ, attention_scores::kK));
@@ -202,13 +206,34 @@ void AttentionShapes(benchmark::internal::Benchmark* benchmark) {
       ->UseRealTime();
 }
 
-BENCHMARK_CAPTURE(Linear, forward, std::string("forward"))->Apply(LinearShapes);
-BENCHMARK_CAPTURE(Linear, dx, std::string("dx"))->Apply(LinearShapes);
-BENCHMARK_CAPTURE(Linear, dweight, std::string("dweight"))->Apply(LinearShapes);
-BENCHMARK_CAPTURE(FusedAttention, forward, false)->Apply(AttentionShapes);
-BENCHMARK_CAPTURE(FusedAttention, backward, true)->Apply(AttentionShapes);
-BENCHMARK_CAPTURE(UnfusedAttention, forward, false)->Apply(AttentionShapes);
-BENCHMARK_CAPTURE(UnfusedAttention, backward, true)->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(Linear, forward_fp32, std::string("forward"), DType::kF32)
+    ->Apply(LinearShapes);
+BENCHMARK_CAPTURE(Linear, dx_fp32, std::string("dx"), DType::kF32)
+    ->Apply(LinearShapes);
+BENCHMARK_CAPTURE(Linear, dweight_fp32, std::string("dweight"), DType::kF32)
+    ->Apply(LinearShapes);
+BENCHMARK_CAPTURE(FusedAttention, forward_fp32, false, DType::kF32)
+    ->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(FusedAttention, backward_fp32, true, DType::kF32)
+    ->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(UnfusedAttention, forward_fp32, false, DType::kF32)
+    ->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(UnfusedAttention, backward_fp32, true, DType::kF32)
+    ->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(Linear, forward_bf16, std::string("forward"), DType::kBf16)
+    ->Apply(LinearShapes);
+BENCHMARK_CAPTURE(Linear, dx_bf16, std::string("dx"), DType::kBf16)
+    ->Apply(LinearShapes);
+BENCHMARK_CAPTURE(Linear, dweight_bf16, std::string("dweight"), DType::kBf16)
+    ->Apply(LinearShapes);
+BENCHMARK_CAPTURE(FusedAttention, forward_bf16, false, DType::kBf16)
+    ->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(FusedAttention, backward_bf16, true, DType::kBf16)
+    ->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(UnfusedAttention, forward_bf16, false, DType::kBf16)
+    ->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(UnfusedAttention, backward_bf16, true, DType::kBf16)
+    ->Apply(AttentionShapes);
 
 }  // namespace
 }  // namespace ebb

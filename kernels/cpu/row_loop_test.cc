@@ -9,8 +9,10 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/device.h"
 #include "kernels/ops/add.h"
 #include "kernels/ops/dropout.h"
@@ -61,7 +63,8 @@ class CaseCall {
       const bool arrives =
           op_.slots[slot].role == Role::kOutput && !gradients[slot].empty();
       const bool asked = HasSlot(bound, slot);
-      grads_.push_back(arrives || asked ? memory_.Make(type, stride)
+      const TensorType grad = GradientType(op_.slots[slot].role, type);
+      grads_.push_back(arrives || asked ? memory_.Make(grad, stride)
                                         : Tensor());
       if (grads_[slot].bound() && !gradients[slot].empty()) {
         WriteElements(gradients[slot], grads_[slot]);
@@ -119,14 +122,16 @@ class CaseCall {
   RowStage stage_;
 };
 
-class RowLoopOfOneOp : public ::testing::TestWithParam<int> {};
+class RowLoopOfOneOp : public ::testing::TestWithParam<std::tuple<int, DType>> {
+};
 
 TEST_P(RowLoopOfOneOp, GivesTheBitsOfTheKernel) {
-  const Op op = static_cast<Op>(GetParam());
+  const Op op = static_cast<Op>(std::get<0>(GetParam()));
+  const DType precision = std::get<1>(GetParam());
   const OpDef& def = GetOpDef(op);
   const auto device = TestDevice();
-  const KernelRow& row = *FindKernels(device->kernels(), op, DType::kF32);
-  for (const OpCase& op_case : OpCases(op)) {
+  const KernelRow& row = *FindKernels(device->kernels(), op, precision);
+  for (const OpCase& op_case : OpCases(op, precision)) {
     SCOPED_TRACE(op_case.name);
     CaseCall whole(op_case, 0);
     whole.RunWhole(row.forward);
@@ -161,12 +166,15 @@ std::vector<int> OpsOfRows() {
   return ops;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllOps, RowLoopOfOneOp,
-                         ::testing::ValuesIn(OpsOfRows()),
-                         [](const auto& info) {
-                           return std::string(
-                               GetOpDef(static_cast<Op>(info.param)).name);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    AllOps, RowLoopOfOneOp,
+    ::testing::Combine(::testing::ValuesIn(OpsOfRows()),
+                       ::testing::Values(DType::kF32, DType::kBf16)),
+    [](const auto& info) {
+      return absl::StrCat(
+          GetOpDef(static_cast<Op>(std::get<0>(info.param))).name, "_",
+          DTypeName(std::get<1>(info.param)));
+    });
 
 // dropout, add and layer_norm, with the first result in scratch.
 TEST(RowLoop, KeepsAnIntermediateInScratch) {

@@ -22,9 +22,11 @@ constexpr int64_t kTransposedProductBytes = int64_t{1728} << 10;
 // Of every such product: a batch of block addresses.
 constexpr int64_t kProductBatchBytes = 2 << 10;
 
-// Scratch a thread of oneDNN 2.6's product of bf16 operands: both repacked by
-// blocks, and a block of fp32 sums.
-constexpr int64_t kBf16ProductBytes = int64_t{2304} << 10;
+// The same of its products of bf16 operands: both repacked by blocks, and a
+// block of fp32 sums. 1721344 in forward and input gradient, 1393664 in the
+// weight gradient. Teams of eight and more may want tens of megabytes a thread
+// there, for sums of their own: such a product is widened instead.
+constexpr int64_t kBf16ProductBytes = int64_t{1728} << 10;
 
 // Columns of the widest panel of packed operands: four AVX-512 vectors.
 constexpr int64_t kWidestPanel = 64;

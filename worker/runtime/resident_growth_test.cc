@@ -24,8 +24,9 @@ struct Growth {
   int64_t num_steps = 0;
 };
 
-JobSpec Job(Policy policy) {
+JobSpec Job(Policy policy, DType precision) {
   JobSpec spec = SmallJob();
+  spec.precision = precision;
   spec.model.layers = 8;
   spec.model.hidden = 512;
   spec.model.heads = spec.model.kv_heads = 8;
@@ -75,8 +76,8 @@ Growth MeasureInChild(const JobSpec& spec) {
   return growth;
 }
 
-void ExpectPredicted(Policy policy) {
-  const Growth growth = MeasureInChild(Job(policy));
+void ExpectPredicted(Policy policy, DType precision) {
+  const Growth growth = MeasureInChild(Job(policy, precision));
   ASSERT_EQ(growth.num_steps, 3);
   const double predicted = static_cast<double>(growth.predicted);
   std::printf("predicted %.2f MB, at start %.2f, at the last step %.2f\n",
@@ -89,11 +90,15 @@ void ExpectPredicted(Policy policy) {
 }
 
 TEST(ResidentGrowth, IsThePredictedMemoryUnderNone) {
-  ExpectPredicted(Policy::kNone);
+  ExpectPredicted(Policy::kNone, DType::kF32);
 }
 
 TEST(ResidentGrowth, IsThePredictedMemoryUnderFull) {
-  ExpectPredicted(Policy::kFull);
+  ExpectPredicted(Policy::kFull, DType::kF32);
+}
+
+TEST(ResidentGrowth, IsThePredictedMemoryInBf16) {
+  ExpectPredicted(Policy::kNone, DType::kBf16);
 }
 
 }  // namespace

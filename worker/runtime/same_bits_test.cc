@@ -17,11 +17,21 @@
 namespace ebb {
 namespace {
 
+struct Variant {
+  const char* name;
+  AttentionKind attention;
+  DType precision;
+  bool operator<(const Variant& other) const {
+    return absl::string_view(name) < other.name;
+  }
+};
+
 // Five layers, three microbatches, dropout.
-JobSpec Job(AttentionKind attention) {
+JobSpec Job(const Variant& variant) {
   JobSpec spec = SmallJob();
+  spec.precision = variant.precision;
   spec.model.layers = 5;
-  spec.model.attention = attention;
+  spec.model.attention = variant.attention;
   spec.model.dropout = 0.1;
   spec.global_batch = 6;
   spec.micro_batch = 2;
@@ -35,9 +45,9 @@ JobSpec WithPolicy(JobSpec spec, Policy policy, int group = 1) {
   return spec;
 }
 
-// The policies of the issue, with a name each.
-std::map<std::string, JobSpec> JobsOf(AttentionKind attention) {
-  const JobSpec base = Job(attention);
+// All named policies and two custom ones.
+std::map<std::string, JobSpec> JobsOf(const Variant& variant) {
+  const JobSpec base = Job(variant);
   std::map<std::string, JobSpec> jobs = {
       {"none", WithPolicy(base, Policy::kNone)},
       {"selective", WithPolicy(base, Policy::kSelective)},
@@ -71,13 +81,13 @@ void ExpectSameBits(const JobRun& run, const JobRun& base) {
   EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
 }
 
-class SameBits : public ::testing::TestWithParam<AttentionKind> {
+class SameBits : public ::testing::TestWithParam<Variant> {
  protected:
-  static const std::map<std::string, JobRun>& Runs(AttentionKind attention) {
-    static std::map<AttentionKind, std::map<std::string, JobRun>> cache;
-    auto& runs = cache[attention];
+  static const std::map<std::string, JobRun>& Runs(const Variant& variant) {
+    static std::map<Variant, std::map<std::string, JobRun>> cache;
+    auto& runs = cache[variant];
     if (runs.empty()) {
-      for (const auto& [name, spec] : JobsOf(attention)) {
+      for (const auto& [name, spec] : JobsOf(variant)) {
         runs[name] = RunJob(spec);
       }
     }
@@ -151,7 +161,7 @@ TEST_P(SameBits, SavedBytesFall) {
   EXPECT_GT(saved("cheap"), saved("full 1"));
   EXPECT_GT(saved("full 1"), saved("full 2"));
   EXPECT_GT(saved("full 1"), 0);
-  if (GetParam() == AttentionKind::kUnfused) {
+  if (GetParam().attention == AttentionKind::kUnfused) {
     EXPECT_GT(saved("none"), saved("selective"));
   } else {
     // With fused attention there is no core to drop.
@@ -235,14 +245,14 @@ TEST_P(SameBits, FusionChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Attention, SameBits,
-                         ::testing::Values(AttentionKind::kFused,
-                                           AttentionKind::kUnfused),
-                         [](const auto& info) {
-                           return info.param == AttentionKind::kFused
-                                      ? "Fused"
-                                      : "Unfused";
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Variants, SameBits,
+    ::testing::Values(Variant{"Fused", AttentionKind::kFused, DType::kF32},
+                      Variant{"Unfused", AttentionKind::kUnfused, DType::kF32},
+                      Variant{"FusedBf16", AttentionKind::kFused, DType::kBf16},
+                      Variant{"UnfusedBf16", AttentionKind::kUnfused,
+                              DType::kBf16}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace ebb
