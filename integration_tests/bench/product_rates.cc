@@ -13,6 +13,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
+#include "kernels/backend.h"
+#include "kernels/bf16.h"
 #include "kernels/device.h"
 #include "kernels/kernel_table.h"
 #include "kernels/ops/linear.h"
@@ -47,9 +49,11 @@ class Storage {
 
   Tensor Make(const TensorType& type) {
     const Tensor tensor = {Bytes(type.bytes()), type, type.row_elements()};
-    if (type.dtype == DType::kF32) {
-      for (int64_t i = 0; i < type.num_elements(); ++i) {
-        tensor.as<float>()[i] = static_cast<float>(i * 7919 % 2003) / 1001 - 1;
+    for (int64_t i = 0; i < type.num_elements(); ++i) {
+      const float value = static_cast<float>(i * 7919 % 2003) / 1001 - 1;
+      if (type.dtype == DType::kF32) tensor.as<float>()[i] = value;
+      if (type.dtype == DType::kBf16) {
+        tensor.as<Bf16>()[i] = RoundToBf16(value);
       }
     }
     return tensor;
@@ -123,8 +127,7 @@ double LibrarySeconds(const ProductShape& shape, DType precision,
                       Device& device) {
   using dnnl::memory;
   if (precision == DType::kBf16 &&
-      device.backend().instruction_set.find("bf16") == std::string::npos &&
-      device.backend().instruction_set.find("amx") == std::string::npos) {
+      !HasBf16Products(device.backend().instruction_set)) {
     return 0;
   }
   const auto element = precision == DType::kBf16 ? memory::data_type::bf16
