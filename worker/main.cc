@@ -1,11 +1,15 @@
 // ebb-worker: one rank of an attempt, or with a flag the supervisor of its
-// ranks, a description of this machine, or the export of a checkpoint.
+// ranks, a description of this machine, or a job tool (server/job_tool.h):
+// export of a checkpoint, sampling from one.
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
+#include <iterator>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,6 +21,7 @@
 #include "worker/describe.h"
 #include "worker/export.h"
 #include "worker/rank.h"
+#include "worker/sampling.h"
 #include "worker/supervisor/detach.h"
 #include "worker/supervisor/supervisor.h"
 
@@ -91,6 +96,20 @@ int Export(const ExportRequest& request) {
   return 0;
 }
 
+int RunSample(const SamplingOptions& options) {
+  BeginTool();
+  // Cores are for ranks that train, first of all.
+  constexpr int kNiceness = 10;
+  setpriority(PRIO_PROCESS, 0, kNiceness);
+  const std::string prompt(std::istreambuf_iterator<char>(std::cin), {});
+  const absl::Status status =
+      Sample(options, prompt, [](absl::string_view piece) {
+        std::fwrite(piece.data(), 1, piece.size(), stdout);
+        return std::fflush(stdout) == 0 && given_up == 0;
+      });
+  return status.ok() ? 0 : Complain(status, ToolExitCode(status));
+}
+
 int Rank() {
   const absl::StatusOr<RankEnvironment> environment = RankEnvironment::Read();
   if (!environment.ok()) return Complain(environment.status(), kUsage);
@@ -134,14 +153,43 @@ int Main(int argc, char** argv) {
                      "Directory to write, absolute; none or an empty one")
           ->needs(export_option);
   export_option->needs(to_option);
-  app.add_option("--step", request.step,
-                 "Step of the checkpoint (0: the newest complete one)")
-      ->check(CLI::NonNegativeNumber)
-      ->needs(export_option);
   app.add_option("--shard-bytes", request.shard_bytes,
                  "Largest file of weights (0: 5 GB)")
       ->check(CLI::NonNegativeNumber)
       ->needs(export_option);
+  SamplingOptions sampling;
+  CLI::Option* sample_option =
+      app.add_option(
+             "--sample", sampling.checkpoints,
+             "Continue the prompt on standard input with the weights of "
+             "a checkpoint below this directory")
+          ->excludes(supervise_flag)
+          ->excludes(describe_flag)
+          ->excludes(export_option);
+  int64_t step = 0;
+  CLI::Option* step_option =
+      app.add_option("--step", step,
+                     "Step of the checkpoint (0: the newest complete one)")
+          ->check(CLI::NonNegativeNumber);
+  app.add_option("--tokens", sampling.num_tokens, "Tokens to make")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->needs(sample_option);
+  app.add_option("--temperature", sampling.settings.temperature,
+                 "Divides the logits (0: always the likeliest token)")
+      ->check(CLI::Range(0.0, 1e300))
+      ->capture_default_str()
+      ->needs(sample_option);
+  app.add_option("--top-k", sampling.settings.top_k,
+                 "Consider the K likeliest tokens alone (0: all)")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(sample_option);
+  app.add_option("--seed", sampling.settings.seed,
+                 "Equal seeds give equal tokens")
+      ->needs(sample_option);
+  app.add_flag("--ids", sampling.ids,
+               "Prompt and output are token ids, not text")
+      ->needs(sample_option);
   app.set_version_flag("--version", EBB_VERSION);
   try {
     app.parse(argc, argv);
@@ -150,7 +198,14 @@ int Main(int argc, char** argv) {
   }
   if (supervise) return SuperviseRanks(directory, num_ranks);
   if (describe) return Describe(threads);
+  if (*step_option && !*export_option && !*sample_option) {
+    return Complain(
+        absl::InvalidArgumentError("--step needs --export or --sample"),
+        kUsage);
+  }
+  request.step = sampling.step = step;
   if (*export_option) return Export(request);
+  if (*sample_option) return RunSample(sampling);
   return Rank();
 }
 

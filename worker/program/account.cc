@@ -25,7 +25,8 @@ class Walk {
       const bool per_microbatch =
           static_cast<int>(b) >= program_.begin_microbatch &&
           static_cast<int>(b) < program_.end_microbatch;
-      const double times = per_microbatch ? program_.num_microbatches : 1;
+      double times = per_microbatch ? program_.num_microbatches : 1;
+      if (block.one_row) times /= block.count;
       for (int64_t n = 0; n < block.count; ++n) {
         const int64_t i = block.descending ? block.count - 1 - n : n;
         for (const Instruction& instruction : block.instructions) {

@@ -51,6 +51,10 @@ constexpr int kOutsideLayers = -1;
 constexpr int kAllLayers = -2;  // blocks that walk all layers one by one:
                                 // zeroing, norm, update
 
+// Totals of a step, kAlignment bytes each at the start of the step arena: loss,
+// norm, gradient norm, clip scale.
+constexpr int kNumTotals = 4;
+
 // Identity of a storage. `layer_in_group` counts from the start of the group.
 // `version` tells partial gradients of one value apart.
 struct StorageKey {
@@ -128,6 +132,7 @@ struct DraftBlock {
   int first_layer = 0;
   int period = 0;
   bool chunks = false;
+  bool one_row = false;
   int segment = kOutsideLayers;
   int first_line = 0;  // of its first instruction; microbatch blocks only
   std::vector<DraftInstruction> instructions;
@@ -159,6 +164,8 @@ struct Draft {
   int norm_total = -1;
   int gradient_norm = -1;
   int clip_scale = -1;
+  int logits = -1;  // sampling; of this type
+  TensorType logits_type;
   int64_t state_bytes = 0;
   int64_t fixed_step_bytes = 0;  // totals and gradients
 

@@ -36,7 +36,7 @@ Drafter::Drafter(const Graph& graph, const Backend& backend,
 void Drafter::PlaceParameters() {
   draft_.parameter_of_value.assign(graph_.values.size(), -1);
   int64_t state = 0;
-  int64_t gradients = 4 * kAlignment;  // behind the totals
+  int64_t gradients = kNumTotals * kAlignment;  // behind the totals
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const Value& value = graph_.values[v];
     if (value.kind != ValueKind::kParameter) continue;
@@ -91,7 +91,7 @@ void Drafter::UseParameters(const Program& training) {
   draft_.parameter_of_value.assign(graph_.values.size(), -1);
   draft_.parameters = training.parameters;
   draft_.state_bytes = training.state_bytes;
-  draft_.fixed_step_bytes = 4 * kAlignment;
+  draft_.fixed_step_bytes = kNumTotals * kAlignment;
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     for (size_t p = 0; p < training.parameters.size(); ++p) {
       if (training.parameters[p].name == graph_.values[v].name) {

@@ -1,6 +1,6 @@
-// Writes the draft of a program from a graph, segment by segment. Four files
-// hold its parts: forward.cc, chunk_head.cc, backward.cc (with recompute on
-// demand) and update.cc; drafter.cc has what they share.
+// Writes the draft of a program from a graph, segment by segment. Five files
+// hold its parts: forward.cc, chunk_head.cc, sample_head.cc, backward.cc (with
+// recompute on demand) and update.cc; drafter.cc has what they share.
 //
 // Order of a step: zero gradients; per microbatch embedding, layers, final
 // norm, head (forward and backward, chunk by chunk), layers backwards,
@@ -35,6 +35,7 @@ class Drafter {
   void WriteBegin(bool gradients);  // totals and gradients to zero
   void WriteForward();
   void WriteHead(bool backward);
+  void WriteSampleHead();  // logits of one row instead of a loss
   void WriteBackward();
   void WriteUpdate(const OptimizerSpec& optimizer);
 

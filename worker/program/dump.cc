@@ -23,7 +23,8 @@ std::string BlockLine(const Program& program, const Block& block,
     if (block.period > 1) absl::StrAppend(&line, "  groups of ", block.period);
   }
   if (block.chunks) {
-    absl::StrAppend(&line, "  chunks 0..", block.count - 1);
+    absl::StrAppend(&line, block.one_row ? "  one row of 0.." : "  chunks 0..",
+                    block.count - 1);
   }
   if (in_microbatch) {
     absl::StrAppend(&line, "  mb 0..", program.num_microbatches - 1);

@@ -42,6 +42,17 @@ absl::StatusOr<JobPrograms> LowerJob(const JobSpec& spec, const Plan& plan,
   return programs;
 }
 
+absl::StatusOr<SamplePrograms> LowerSample(const JobSpec& spec, int64_t context,
+                                           const Backend& backend) {
+  SamplePrograms sample;
+  EBB_ASSIGN_OR_RETURN(sample.graph,
+                       BuildTransformer(spec.model, /*micro_batch=*/1, context,
+                                        /*loss_tokens=*/context,
+                                        /*training=*/false, spec.precision));
+  EBB_ASSIGN_OR_RETURN(sample.program, LowerSampling(sample.graph, backend));
+  return sample;
+}
+
 RankPlan PredictRank(const JobPrograms& programs, const Backend& backend) {
   const Program& training = programs.training;
   RankPlan rank;

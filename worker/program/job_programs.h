@@ -32,6 +32,16 @@ absl::StatusOr<JobPrograms> LowerJob(const JobSpec& spec, const Plan& plan,
                                      const Backend& backend,
                                      int64_t evaluation_sequences);
 
+// A sampling program for contexts of up to `context` tokens, with its graph.
+struct SamplePrograms {
+  Graph graph;
+  Program program;
+};
+
+// Errors: as BuildTransformer and LowerSampling.
+absl::StatusOr<SamplePrograms> LowerSample(const JobSpec& spec, int64_t context,
+                                           const Backend& backend);
+
 // Memory of the rank by class at the peak of a training step. What the shared
 // step arena has beyond the training program's need is fragmentation.
 RankPlan PredictRank(const JobPrograms& programs, const Backend& backend);

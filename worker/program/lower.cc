@@ -35,6 +35,7 @@ class BlockEmitter {
     block_.first_layer = from_.first_layer;
     block_.period = from_.period;
     block_.chunks = from_.chunks;
+    block_.one_row = from_.one_row;
     for (size_t i = 0; i < from_.instructions.size(); ++i) {
       EmitInstruction(from_.instructions[i], from_.first_line + i);
     }
@@ -196,6 +197,10 @@ absl::StatusOr<Program> Emit(const Draft& draft, const Layout& layout,
   program.loss_total = draft.storages[draft.loss_total].address;
   program.gradient_norm = draft.storages[draft.gradient_norm].address;
   program.clip_scale = draft.storages[draft.clip_scale].address;
+  if (draft.logits >= 0) {
+    program.logits = draft.storages[draft.logits].address;
+    program.logits_type = draft.logits_type;
+  }
   const auto emit = [&](const std::vector<DraftBlock>& blocks,
                         bool in_microbatch) {
     for (const DraftBlock& block : blocks) {
@@ -241,22 +246,46 @@ absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
   return Emit(draft, LayOut(draft), num_microbatches);
 }
 
-absl::StatusOr<Program> LowerEvaluation(const Graph& graph,
-                                        const Program& training,
-                                        int num_microbatches,
-                                        const Backend& backend) {
+namespace {
+
+// All layers in one segment, all values kept: there is no backward pass.
+LayerSegment ForwardSegment(const Graph& graph) {
   LayerSegment all;
   all.count = graph.num_layers;
   all.kept.assign(1, std::vector<bool>(graph.values.size(), true));
-  Drafter drafter(graph, backend, {all});
-  drafter.UseParameters(training);
-  drafter.WriteBegin(/*gradients=*/false);
-  drafter.WriteForward();
-  drafter.WriteHead(/*backward=*/false);
+  return all;
+}
+
+absl::StatusOr<Program> Finish(Drafter drafter, int num_microbatches,
+                               const Backend& backend) {
   Draft draft = std::move(drafter).Take();
   FuseRows(draft, backend);
   EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/false, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
+}
+
+}  // namespace
+
+absl::StatusOr<Program> LowerEvaluation(const Graph& graph,
+                                        const Program& training,
+                                        int num_microbatches,
+                                        const Backend& backend) {
+  Drafter drafter(graph, backend, {ForwardSegment(graph)});
+  drafter.UseParameters(training);
+  drafter.WriteBegin(/*gradients=*/false);
+  drafter.WriteForward();
+  drafter.WriteHead(/*backward=*/false);
+  return Finish(std::move(drafter), num_microbatches, backend);
+}
+
+absl::StatusOr<Program> LowerSampling(const Graph& graph,
+                                      const Backend& backend) {
+  Drafter drafter(graph, backend, {ForwardSegment(graph)});
+  drafter.PlaceParameters();
+  drafter.WriteBegin(/*gradients=*/false);
+  drafter.WriteForward();
+  drafter.WriteSampleHead();
+  return Finish(std::move(drafter), 1, backend);
 }
 
 }  // namespace ebb

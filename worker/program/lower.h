@@ -27,4 +27,10 @@ absl::StatusOr<Program> LowerEvaluation(const Graph& graph,
                                         int num_microbatches,
                                         const Backend& backend);
 
+// A program that gives the logits of one row (Program::logits), which the
+// executor is told. `graph` is an evaluation graph of one sequence. The state
+// arena's layout is that of training; only the parameters are read.
+absl::StatusOr<Program> LowerSampling(const Graph& graph,
+                                      const Backend& backend);
+
 }  // namespace ebb

@@ -131,6 +131,9 @@ struct Block {
   int first_layer = 0;
   int period = 0;
   bool chunks = false;  // i is a chunk of the head
+  // i is a row of the microbatch, and one iteration alone runs: the row that
+  // the executor is told.
+  bool one_row = false;
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
 
@@ -195,6 +198,9 @@ struct Program {
   Address loss_total;     // f64: sum of token losses over the microbatches
   Address gradient_norm;  // f64
   Address clip_scale;     // f64
+  // Sampling alone: the logits of one row [1, vocab].
+  Address logits;
+  TensorType logits_type;
   ProgramAccount account;
 };
 

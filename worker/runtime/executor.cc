@@ -247,6 +247,7 @@ absl::Status Executor::RunBlocks(int begin, int end, BatchSource& source,
   for (int b = begin; b < end; ++b) {
     const Block& block = program_.blocks[b];
     for (int64_t k = 0; k < block.count; ++k) {
+      if (block.one_row && k != row_) continue;
       const int64_t i = block.descending ? block.count - 1 - k : k;
       for (size_t n = 0; n < calls_[b].size(); ++n) {
         if (const absl::Status status =

@@ -51,6 +51,9 @@ class Executor {
 
   const Program& program() const { return program_; }
 
+  // Of a sampling program: the row whose logits the next step makes.
+  void set_row(int64_t row) { row_ = row; }
+
  private:
   // Where one tensor of a call points at iteration i: base + i * stride.
   struct Binding {
@@ -112,6 +115,8 @@ class Executor {
   std::vector<std::vector<Call>> calls_;  // by block, by instruction
   std::vector<int32_t> tokens_;           // host copies of a microbatch's batch
   std::vector<int32_t> targets_;
+
+  int64_t row_ = 0;
 
   // Of the step that runs.
   StepScalars scalars_;

@@ -82,7 +82,6 @@ void ModelState::Initialize(uint64_t seed) {
 
 absl::StatusOr<std::vector<std::string>> ModelState::ReadWeights(
     absl::string_view directory, const ModelSpec& model) {
-  ClearMoments();
   std::vector<WantedWeight> wanted;
   for (const Instance& instance : instances_) {
     wanted.push_back({instance.name, instance.type, instance.master});

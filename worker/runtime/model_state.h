@@ -30,7 +30,8 @@ class ModelState {
   // the values are those of the fp32 masters; weights that are stored narrower
   // follow, rounded.
   void Initialize(uint64_t seed);
-  // Fills parameters from what `init_from` names; moments become zero.
+  // Fills parameters from what `init_from` names and leaves moments as they
+  // are: zero in a new arena.
   // Returns what is there and the model does not have.
   // Errors: those of ReadInitialWeights.
   absl::StatusOr<std::vector<std::string>> ReadWeights(
