@@ -24,10 +24,14 @@ namespace ebb {
 namespace {
 
 // Designed, not built: named, so that nobody looks for a typing mistake.
-constexpr const char* kCommandsNotBuilt[] = {"policy", "resume", "compare",
-                                             "sample", "completion"};
+constexpr const char* kCommandsNotBuilt[] = {"policy", "resume"};
 constexpr const char* kPlanOptionsNotBuilt[] = {"--profile", "--accounting",
                                                 "--svg", "--graph", "--check"};
+
+// Columns of a table that is still one.
+constexpr int kMaxComparedJobs = 16;
+// The coordinator takes no more.
+constexpr int kMaxSampleTokens = 65536;
 
 // Everything that a command line can say.
 struct ParsedLine {
@@ -39,11 +43,14 @@ struct ParsedLine {
   StepsOptions steps;
   LogsOptions logs;
   ExportOptions export_job;
+  SampleOptions sample;
+  std::vector<std::string> jobs;  // of compare
   // Of the commands that name one job.
   std::string job;
   bool now = false;
   bool cancel = false;
   std::string topic;
+  std::string shell;
 };
 
 using Command =
@@ -117,6 +124,38 @@ CLI::Option* AddNumber(CLI::App* command, const char* name, int* number,
   return command->add_option(name, *number, description)
       ->type_name("N")
       ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+}
+
+void AddSampleOptions(CLI::App* command, SampleOptions* options) {
+  command
+      ->add_option("--prompt", options->prompt,
+                   "Text to go on from (a model of text); empty: a new file "
+                   "begins")
+      ->type_name("TEXT");
+  command
+      ->add_option("--prompt-tokens", options->prompt_tokens,
+                   "Token ids to go on from: 1,2,3 (any model)")
+      ->type_name("IDS");
+  command->add_option("--tokens", options->tokens, "Tokens to make (100)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMaxSampleTokens));
+  command
+      ->add_option("--temperature", options->temperature,
+                   "Divides the logits (1); 0: always the likeliest token")
+      ->type_name("T");
+  command
+      ->add_option("--top-k", options->top_k,
+                   "Considers the K likeliest tokens alone (0: all)")
+      ->type_name("K")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--seed", options->seed, "Equal seeds give equal tokens (0)")
+      ->type_name("S");
+  command
+      ->add_option("--step", options->step,
+                   "Of the checkpoint of this step (the newest)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
 }
 
 void AddCommands(Parser* parser) {
@@ -228,6 +267,24 @@ void AddCommands(Parser* parser) {
                    "Largest file of weights, as in 2GiB (5 GB)")
       ->type_name("SIZE");
 
+  command = AddCommand(parser, "compare",
+                       "Shows jobs side by side: memory, FLOPs, speed, losses",
+                       [](const auto& context, auto& line) {
+                         return RunCompare(context, line.jobs);
+                       });
+  command->add_option("JOB", line.jobs, "The jobs' ids, as submit prints them")
+      ->required()
+      ->expected(1, kMaxComparedJobs)
+      ->check(Utf8());
+
+  command = AddCommand(parser, "sample",
+                       "Makes text with the weights of a job's checkpoint",
+                       [](const auto& context, auto& line) {
+                         return RunSample(context, line.sample);
+                       });
+  AddJob(command, &line.sample.job);
+  AddSampleOptions(command, &line.sample);
+
   command = AddCommand(parser, "cancel", "Asks a job to end",
                        [](const auto& context, auto& line) {
                          return RunCancel(context, line.job, line.now);
@@ -250,6 +307,13 @@ void AddCommands(Parser* parser) {
                          return RunDelete(context, line.job);
                        });
   AddJob(command, &line.job);
+
+  command = AddCommand(parser, "completion",
+                       "Prints a shell's script that completes command lines",
+                       [](const auto& context, auto& line) {
+                         return RunCompletion(context, line.shell);
+                       });
+  command->add_option("SHELL", line.shell, "bash, zsh or fish")->required();
 
   AddCommand(parser, "doctor", "Looks for what could be in the way",
              [](const auto& context, auto&) { return RunDoctor(context); });
@@ -397,6 +461,13 @@ int RunEbb(const std::vector<std::string>& arguments, Environment& environment,
     *environment.out << "ebb " << kVersion << "\n";
     return kExitOk;
   }
+  if (arguments.size() > 1 && arguments[0] == "completion" &&
+      arguments[1] == "candidates") {
+    // A line that is being written: not for the parser.
+    return RunCandidates({environment, OutputFormat::kTable, "", timing},
+                         DescribeProgram(),
+                         {arguments.begin() + 2, arguments.end()});
+  }
   if (absl::Status status = CheckCommandWord(arguments, parser.app);
       !status.ok()) {
     return fail(status);
@@ -421,6 +492,53 @@ int RunEbb(const std::vector<std::string>& arguments, Environment& environment,
     return fail(absl::InternalError("cannot write the output"));
   }
   return exit_code.ok() ? *exit_code : fail(exit_code.status());
+}
+
+namespace {
+
+std::vector<OptionDescription> DescribeOptions(const CLI::App& app) {
+  std::vector<OptionDescription> arguments;
+  std::vector<OptionDescription> options;
+  for (const CLI::Option* option : app.get_options()) {
+    OptionDescription description;
+    description.name = option->get_name();
+    description.description = option->get_description();
+    description.is_argument = option->get_positional();
+    description.required = option->get_required();
+    description.repeated =
+        option->get_items_expected_max() > 1 ||
+        option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+    if (description.is_argument) {
+      description.value = description.name;
+      arguments.push_back(std::move(description));
+      continue;
+    }
+    // A flag takes no items.
+    if (option->get_items_expected_max() > 0) {
+      description.value = option->get_type_name();
+    }
+    options.push_back(std::move(description));
+  }
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return arguments;
+}
+
+}  // namespace
+
+ProgramDescription DescribeProgram() {
+  Parser parser;
+  AddCommands(&parser);
+  ProgramDescription program;
+  program.description = parser.app.get_description();
+  program.options = DescribeOptions(parser.app);
+  std::erase_if(program.options, [](const OptionDescription& option) {
+    return option.name == "--help";  // every command has it
+  });
+  for (const CLI::App* command : parser.app.get_subcommands({})) {
+    program.commands.push_back({command->get_name(), command->get_description(),
+                                DescribeOptions(*command)});
+  }
+  return program;
 }
 
 std::string CommandSurface() {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "client/command_description.h"
 #include "client/environment.h"
 #include "client/job_client.h"
 
@@ -13,6 +14,9 @@ namespace ebb {
 // goes to environment.out, talk and errors to environment.err.
 int RunEbb(const std::vector<std::string>& arguments, Environment& environment,
            const CallTiming& timing = {});
+
+// What may be said.
+ProgramDescription DescribeProgram();
 
 // Every command with its options and arguments, one command a line: the
 // surface that scripts rely on, frozen by a test.

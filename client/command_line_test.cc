@@ -123,9 +123,12 @@ watch --help JOB
 steps --help JOB --follow
 logs --help JOB --rank --follow --tail
 export --help JOB DIR --step --shard-size
+compare --help JOB
+sample --help JOB --prompt --prompt-tokens --tokens --temperature --top-k --seed --step
 cancel --help JOB --now
 stop --help --cancel
 delete --help JOB
+completion --help SHELL
 doctor --help
 version --help
 help --help TOPIC
@@ -178,8 +181,7 @@ TEST_F(CommandLine, OutputThatCannotBeWrittenIsAnError) {
 }
 
 TEST_F(CommandLine, WhatIsNotBuiltSaysSo) {
-  for (const char* command :
-       {"policy", "resume", "compare", "sample", "completion"}) {
+  for (const char* command : {"policy", "resume"}) {
     EXPECT_EQ(Run({command, "a1b2c3d4", "--prompt", "x"}), 2);
     EXPECT_EQ(err_.str(), absl::StrCat("ebb: the command ", command,
                                        " is not built yet\n"));
@@ -405,6 +407,125 @@ TEST_F(CommandLine, StepsAsTableAndJson) {
   EXPECT_EQ(nlohmann::json::parse(out_.str())["steps"].size(), 3u);
   EXPECT_EQ(Run({"steps", "nonesuch", "--output", "json"}), 3);
   EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(CommandLine, CompareShowsJobsSideBySide) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  AddFinishedJob("b1b2c3d4", v1::STATE_FAILED);
+  EXPECT_EQ(Run({"compare", "a1b2c3d4", "b1b2c3d4"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("the same bits, 3 steps"));
+  EXPECT_EQ(Run({"compare", "a1b2c3d4", "b1b2c3d4", "--output", "json"}), 0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["jobs"].size(), 2u);
+  EXPECT_EQ(Run({"compare", "a1b2c3d4", "b1b2c3d4", "--output", "jsonl"}), 0);
+  const std::vector<std::string> lines =
+      absl::StrSplit(out_.str(), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["losses"]["same_bits"], true);
+  EXPECT_EQ(Run({"compare", "a1b2c3d4", "b1b2c3d5"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean b1b2c3d4?"));
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(Run({"compare"}), 2);
+}
+
+TEST_F(CommandLine, SampleShowsTextAsItComes) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  v1::SampleChunk chunk;
+  chunk.set_step(7);
+  chunk.set_text("upon a ");
+  std::vector<v1::SampleChunk> chunks = {chunk};
+  chunk.set_text("time\x1b\xff");
+  chunks.push_back(chunk);
+  service_.SetSample(chunks);
+  const std::vector<std::string> command = {
+      "sample",        "a1b2c3d4", "--prompt", "Once ", "--tokens", "5",
+      "--top-k",       "40",       "--seed",   "9",     "--step",   "7",
+      "--temperature", "0.5"};
+  EXPECT_EQ(Run(command), 0);
+  EXPECT_EQ(out_.str(), "Once upon a time\x1b\xff\n");
+  const v1::SampleJobRequest request = service_.sampled().back();
+  EXPECT_EQ(request.text(), "Once ");
+  EXPECT_EQ(request.num_tokens(), 5);
+  EXPECT_EQ(request.top_k(), 40);
+  EXPECT_EQ(request.seed(), 9u);
+  EXPECT_EQ(request.step(), 7);
+  EXPECT_EQ(request.temperature(), 0.5);
+  // A model's bytes do not command a terminal.
+  environment_.out_is_terminal = true;
+  EXPECT_EQ(Run(command), 0);
+  EXPECT_EQ(out_.str(), "Once upon a time?\xff\n");
+  std::vector<std::string> as_json = command;
+  as_json.insert(as_json.end(), {"--output", "json"});
+  EXPECT_EQ(Run(as_json), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["step"], 7);
+  EXPECT_EQ(json["prompt"], "Once ");
+  EXPECT_EQ(json["seed"], "9");
+  EXPECT_THAT(json["text"].get<std::string>(), StartsWith("upon a time"));
+}
+
+TEST_F(CommandLine, SampleOfTokenIds) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_SUCCEEDED));
+  v1::SampleChunk chunk;
+  chunk.set_step(7);
+  chunk.add_token_ids(11);
+  chunk.add_token_ids(12);
+  service_.SetSample({chunk});
+  EXPECT_EQ(Run({"sample", "a1b2c3d4", "--prompt-tokens", "1,2"}), 0);
+  EXPECT_EQ(out_.str(), "1,2,11,12\n");
+  EXPECT_EQ(Run({"sample", "a1b2c3d4", "--prompt-tokens", "1,2", "--output",
+                 "jsonl"}),
+            0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["tokens"],
+            nlohmann::json::parse("[11, 12]"));
+}
+
+TEST_F(CommandLine, SampleErrorsLeaveTheOutputEmpty) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  EXPECT_EQ(Run({"sample", "a1b2c3d4"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--prompt-tokens"));
+  EXPECT_EQ(
+      Run({"sample", "a1b2c3d4", "--prompt", "x", "--prompt-tokens", "1"}), 2);
+  EXPECT_EQ(Run({"sample", "a1b2c3d4", "--prompt-tokens", "1,x"}), 2);
+  EXPECT_EQ(Run({"sample", "a1b2c3d4", "--prompt", "x", "--tokens", "0"}), 2);
+  EXPECT_EQ(
+      Run({"sample", "a1b2c3d4", "--prompt", "x", "--temperature", "nan"}), 2);
+  EXPECT_EQ(Run({"sample", "a1b2c3d5", "--prompt", "x"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean a1b2c3d4?"));
+  service_.FailNext("SampleJob",
+                    absl::FailedPreconditionError("no checkpoint"));
+  EXPECT_EQ(Run({"sample", "a1b2c3d4", "--prompt", "x"}), 5);
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(CommandLine, CompletionAsksTheCoordinatorThatRuns) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  EXPECT_EQ(Run({"completion", "candidates", "get", "a"}), 0);
+  EXPECT_EQ(out_.str(), "a1b2c3d4\trunning, job a1b2c3d4\n");
+  EXPECT_EQ(Run({"completion", "bash"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("complete -F _ebb ebb"));
+  EXPECT_EQ(Run({"completion", "tcsh"}), 2);
+}
+
+TEST_F(CommandLine, CompletionStartsNothingAndSaysNothing) {
+  environment_.variables.clear();
+  environment_.variables["EBB_STATE"] = directory_ + "/state";
+  EXPECT_EQ(Run({"completion", "candidates", "get", ""}), 0);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(err_.str(), "");
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/state"));
+  // A file that a dead coordinator left.
+  std::filesystem::create_directory(directory_ + "/state");
+  std::ofstream(directory_ + "/state/ebbd.json")
+      << R"({"pid": 999999999, "version": "1", "socket": "/nowhere",)"
+      << R"( "metrics_address": ""})";
+  EXPECT_EQ(Run({"completion", "candidates", "get", ""}), 0);
+  environment_.variables["EBB_SERVER"] = "unix:" + directory_ + "/nobody";
+  EXPECT_EQ(Run({"completion", "candidates", "get", ""}), 0);
+  environment_.variables["EBB_SERVER"] = "unix:" + directory_ + "/socket";
+  service_.FailNext("ListJobs", absl::UnavailableError("busy"));
+  EXPECT_EQ(Run({"completion", "candidates", "get", ""}), 0);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(err_.str(), "");
 }
 
 TEST_F(CommandLine, FollowedStepsEndWithTheJob) {

@@ -94,6 +94,16 @@ class JobClient::Impl {
         (connection->stub.get()->*method)(&call.context, request, response));
   }
 
+  // Reads one stream to its end, once.
+  absl::Status StreamOnce(
+      const std::function<absl::Status(v1::JobService::StubInterface&,
+                                       grpc::ClientContext*)>& read_stream) {
+    EBB_ASSIGN_OR_RETURN(const std::shared_ptr<Connection> connection,
+                         Connect());
+    OpenCall call(this, timing_.follow_deadline);
+    return read_stream(*connection->stub, &call.context);
+  }
+
   // Runs `read_stream`, which reads one stream to its end, again and again
   // until it says true: complete. It is given `progress`, to be called for
   // every message.
@@ -388,6 +398,17 @@ absl::Status JobClient::StreamLogs(
     if (!request.follow()) return true;
     EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(request.id()));
     return IsFinal(job);
+  });
+}
+
+absl::Status JobClient::SampleJob(
+    const v1::SampleJobRequest& request,
+    const std::function<void(const v1::SampleChunk&)>& on_chunk) {
+  return impl_->StreamOnce([&](auto& stub, grpc::ClientContext* context) {
+    auto reader = stub.SampleJob(context, request);
+    v1::SampleChunk chunk;
+    while (reader->Read(&chunk)) on_chunk(chunk);
+    return FromGrpcStatus(reader->Finish());
   });
 }
 

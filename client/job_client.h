@@ -28,6 +28,8 @@ class ListJobsResponse;
 class LogChunk;
 class PlanJobRequest;
 class PlanJobResponse;
+class SampleChunk;
+class SampleJobRequest;
 class Server;
 class Step;
 class StreamLogsRequest;
@@ -90,6 +92,11 @@ class JobClient {
   absl::Status StreamLogs(
       const v1::StreamLogsRequest& request,
       const std::function<void(const v1::LogChunk&)>& on_chunk);
+
+  // Tokens as they are made; one attempt.
+  absl::Status SampleJob(
+      const v1::SampleJobRequest& request,
+      const std::function<void(const v1::SampleChunk&)>& on_chunk);
 
   // Says that the connection is lost or found again; called on the thread of
   // the call. Set before following starts.

@@ -36,6 +36,9 @@ constexpr int kMaxThreadsPerCore = 8;
 constexpr size_t kMaxRequestIdBytes = 128;
 // As the system's PATH_MAX.
 constexpr size_t kMaxDirectoryBytes = 4095;
+// Of a prompt, and of what is made of it.
+constexpr size_t kMaxSampleTokens = 65536;
+constexpr double kMaxTemperature = 1000;
 constexpr int kDefaultPageSize = 50;
 constexpr int kMaxPageSize = 1000;
 // Half of gRPC's limit of 4 MiB for a message.
@@ -79,6 +82,62 @@ void SetTime(absl::Time time, google::protobuf::Timestamp* timestamp) {
   const int64_t nanos = absl::ToUnixNanos(time);
   timestamp->set_seconds(nanos / 1000000000);
   timestamp->set_nanos(static_cast<int32_t>(nanos % 1000000000));
+}
+
+// Whether the request can be answered by any checkpoint of a model with this
+// vocabulary.
+absl::Status CheckSampleRequest(const v1::SampleJobRequest& request,
+                                int64_t vocab) {
+  const std::string limit = absl::StrCat("at most ", kMaxSampleTokens);
+  switch (request.prompt_case()) {
+    case v1::SampleJobRequest::PROMPT_NOT_SET:
+      return FieldError("prompt", "", "must be text or token ids",
+                        "set one of the two");
+    case v1::SampleJobRequest::kText:
+      if (request.text().size() > kMaxSampleTokens) {
+        return FieldError("text", absl::StrCat(request.text().size(), " bytes"),
+                          limit, "use a shorter prompt");
+      }
+      break;
+    case v1::SampleJobRequest::kTokenIds:
+      if (request.token_ids().ids().empty() ||
+          static_cast<size_t>(request.token_ids().ids_size()) >
+              kMaxSampleTokens) {
+        return FieldError("token_ids",
+                          absl::StrCat(request.token_ids().ids_size(), " ids"),
+                          absl::StrCat("must be 1 to ", kMaxSampleTokens),
+                          "give at least one and not more");
+      }
+      for (const int32_t id : request.token_ids().ids()) {
+        if (id >= 0 && id < vocab) continue;
+        return FieldError("token_ids", absl::StrCat(id),
+                          "must be ids of the model's vocabulary",
+                          absl::StrCat("use 0 to ", vocab - 1));
+      }
+      break;
+  }
+  if (request.num_tokens() < 1 ||
+      static_cast<size_t>(request.num_tokens()) > kMaxSampleTokens) {
+    return FieldError("num_tokens", absl::StrCat(request.num_tokens()),
+                      absl::StrCat("must be 1 to ", kMaxSampleTokens),
+                      "use fewer");
+  }
+  const double temperature = request.temperature();
+  if (!(temperature >= 0 && temperature <= kMaxTemperature)) {
+    return FieldError("temperature", absl::StrCat(temperature),
+                      absl::StrCat("must be 0 to ", kMaxTemperature),
+                      "use 1 to draw as the model says");
+  }
+  if (request.top_k() < 0) {
+    return FieldError("top_k", absl::StrCat(request.top_k()),
+                      "must not be negative", "use 0 for all tokens");
+  }
+  if (request.step() < 0) {
+    return FieldError("step", absl::StrCat(request.step()),
+                      "must be a step of the job, or 0 for the newest",
+                      "leave it out");
+  }
+  return absl::OkStatus();
 }
 
 std::string FormatBytes(int64_t bytes) {
@@ -581,6 +640,28 @@ absl::StatusOr<v1::ExportJobResponse> Coordinator::ExportJob(
   EBB_LOG(INFO) << "job " << request.id() << " exported: step "
                 << response->step() << " to " << OneLine(directory, 4096);
   return response;
+}
+
+absl::Status Coordinator::SampleJob(const v1::SampleJobRequest& request,
+                                    const SampleListener& listener) {
+  v1::GetJobRequest get;
+  get.set_id(request.id());
+  EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
+  EBB_RETURN_IF_ERROR(CheckSampleRequest(request, job.spec().model().vocab()));
+  if (job.checkpoint_step() == 0) {
+    const int64_t every = job.spec().checkpoint().every();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.id(), " has no checkpoint",
+        every == 0 ? ": submit it with --set checkpoint.every=N to write one "
+                     "every N steps"
+                   : absl::StrCat(" yet: it writes one every ", every,
+                                  " steps (checkpoint.every) and is at step ",
+                                  job.last_step())));
+  }
+  return Annotate(
+      parts_.sample_job(absl::StrCat(job.directory(), "/checkpoints"), request,
+                        listener),
+      absl::StrCat("job ", job.id()));
 }
 
 absl::StatusOr<JobEvents> Coordinator::EventsAfter(const std::string& id,

@@ -45,6 +45,14 @@ class WorkerConnection {
   virtual void Close(const absl::Status& status) = 0;
 };
 
+// Who asked for tokens.
+struct SampleListener {
+  // Takes the next ones; false: nobody is there any more.
+  std::function<bool(const v1::SampleChunk&)> on_chunk;
+  // Asked several times a second; true ends the call.
+  std::function<bool()> is_cancelled;
+};
+
 // What the coordinator works with. All but the functions outlive it.
 struct CoordinatorParts {
   Store* store = nullptr;
@@ -66,6 +74,12 @@ struct CoordinatorParts {
       const std::string& checkpoints, const v1::ExportJobRequest&,
       const std::function<bool()>& cancelled)>
       export_job;
+  // Makes tokens with one of the checkpoints below a directory as the request
+  // says. Called without a lock.
+  std::function<absl::Status(const std::string& checkpoints,
+                             const v1::SampleJobRequest&,
+                             const SampleListener&)>
+      sample_job;
   // A new [a-z0-9]{8}; asked again if it is taken.
   std::function<std::string()> make_id;
 };
@@ -128,6 +142,9 @@ class Coordinator {
   absl::StatusOr<v1::ExportJobResponse> ExportJob(
       const v1::ExportJobRequest& request,
       const std::function<bool()>& cancelled);
+  // Takes as long as it takes.
+  absl::Status SampleJob(const v1::SampleJobRequest& request,
+                         const SampleListener& listener);
 
   // What is there now; the streams ask again after WaitForChange.
   absl::StatusOr<JobEvents> EventsAfter(const std::string& id, int64_t sequence,

@@ -3,6 +3,7 @@
 #include "server/coordinator.h"
 
 #include <sqlite3.h>
+#include <cmath>
 
 #include <filesystem>
 #include <fstream>
@@ -650,6 +651,86 @@ TEST(Coordinator, RefusesExportsThatAreNone) {
   EXPECT_EQ(code(id, std::string("/d\0e", 4), 0, 0), bad);
   EXPECT_EQ(code(id, "/d", -1, 0), bad);
   EXPECT_EQ(code(id, "/d", 0, -1), bad);
+}
+
+TEST(Coordinator, SamplesFromWhatAJobHasSaved) {
+  TestCoordinator test;
+  const std::string id = test.Create();
+  std::vector<std::string> texts;
+  const SampleListener listener = {.on_chunk =
+                                       [&](const v1::SampleChunk& chunk) {
+                                         texts.push_back(chunk.text());
+                                         return true;
+                                       },
+                                   .is_cancelled = [] { return false; }};
+  v1::SampleJobRequest request;
+  request.set_id(id);
+  request.set_text("Once");
+  request.set_num_tokens(3);
+  // Nothing is saved yet: the answer says how it would be.
+  absl::Status status = test->SampleJob(request, listener);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("checkpoint.every"));
+  EXPECT_EQ(test.sampled_checkpoints, "");
+
+  test->Tick();
+  const auto connection = std::make_shared<FakeConnection>();
+  ASSERT_TRUE(test->Connect(RegisterMessage(id, 1), connection).ok());
+  v1::WorkerMessage saved = StepMessage(id, 1, 1, 1);
+  saved.mutable_report()->mutable_checkpoint()->set_step(1);
+  saved.mutable_report()->mutable_checkpoint()->set_attempt(1);
+  saved.mutable_report()->mutable_checkpoint()->set_directory("/d");
+  ASSERT_TRUE(test->Receive(saved, connection.get()).ok());
+  test->Tick();
+  test.sampled.resize(2);
+  test.sampled[0].set_text("a");
+  test.sampled[1].set_text("b");
+  EXPECT_EQ(test->SampleJob(request, listener), absl::OkStatus());
+  EXPECT_EQ(test.sampled_checkpoints,
+            test.Get(id).directory() + "/checkpoints");
+  EXPECT_EQ(texts, (std::vector<std::string>{"a", "b"}));
+  test.sample_status = absl::ResourceExhaustedError("no memory");
+  status = test->SampleJob(request, listener);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(id));
+}
+
+TEST(Coordinator, RefusesSamplesThatAreNone) {
+  TestCoordinator test;
+  v1::SampleJobRequest good;
+  good.set_id(test.Create());
+  good.set_text("Once");
+  good.set_num_tokens(3);
+  const auto code =
+      [&](const std::function<void(v1::SampleJobRequest&)>& edit) {
+        v1::SampleJobRequest request = good;
+        edit(request);
+        return test
+            ->SampleJob(request, {.on_chunk = nullptr, .is_cancelled = nullptr})
+            .code();
+      };
+  // Good but for the checkpoint.
+  EXPECT_EQ(code([](auto&) {}), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](auto& r) { r.set_id("nosuchjb"); }),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(code([](auto& r) { r.set_id("../x"); }),
+            absl::StatusCode::kNotFound);
+  const std::vector<std::function<void(v1::SampleJobRequest&)>> bad = {
+      [](auto& r) { r.clear_prompt(); },
+      [](auto& r) { r.set_text(std::string(65537, 'x')); },
+      [](auto& r) { r.mutable_token_ids(); },
+      [](auto& r) { r.mutable_token_ids()->add_ids(-1); },
+      [](auto& r) { r.mutable_token_ids()->add_ids(1 << 30); },
+      [](auto& r) { r.set_num_tokens(0); },
+      [](auto& r) { r.set_num_tokens(65537); },
+      [](auto& r) { r.set_temperature(-1); },
+      [](auto& r) { r.set_temperature(std::nan("")); },
+      [](auto& r) { r.set_temperature(1001); },
+      [](auto& r) { r.set_top_k(-1); },
+      [](auto& r) { r.set_step(-1); }};
+  for (size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(code(bad[i]), absl::StatusCode::kInvalidArgument) << i;
+  }
 }
 
 TEST(Coordinator, ListsInPages) {

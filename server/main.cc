@@ -27,6 +27,8 @@
 #include "server/inventory.h"
 #include "server/job_export.h"
 #include "server/job_files.h"
+#include "server/job_sample.h"
+#include "server/job_tool.h"
 #include "server/local_socket.h"
 #include "server/metric_table.h"
 #include "server/metrics_endpoint.h"
@@ -154,6 +156,7 @@ absl::Status Serve(const std::string& state_flag) {
        "ebb-worker")
           .string();
   LocalInventory inventory(worker_program);
+  JobTools tools(worker_program, kMaxTools);
   ProcessLauncher launcher(
       {worker_program, path, absl::StrCat("unix:", socket_path)});
   exporter.SetBuild(EBB_VERSION);
@@ -168,11 +171,15 @@ absl::Status Serve(const std::string& state_flag) {
   parts.plan_job = PlanJob;
   parts.dump_job = DumpJob;
   parts.check_files = CheckJobFiles;
-  JobTools tools(worker_program, kMaxTools);
   parts.export_job = [&tools](const std::string& checkpoints,
                               const v1::ExportJobRequest& request,
                               const std::function<bool()>& cancelled) {
     return ExportThroughWorker(tools, checkpoints, request, cancelled);
+  };
+  parts.sample_job = [&tools](const std::string& checkpoints,
+                              const v1::SampleJobRequest& request,
+                              const SampleListener& listener) {
+    return SampleThroughWorker(tools, checkpoints, request, listener);
   };
   parts.make_id = RandomId;
   CoordinatorOptions options;

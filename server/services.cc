@@ -101,7 +101,8 @@ class JobServiceImpl final : public v1::JobService::Service {
           "DeleteJob", "ExportJob", "GetServer"}) {
       exporter->RpcKnown(kUnary, kJobService, method);
     }
-    for (const char* method : {"WatchJob", "ListSteps", "StreamLogs"}) {
+    for (const char* method :
+         {"WatchJob", "ListSteps", "StreamLogs", "SampleJob"}) {
       exporter->RpcKnown(kServerStream, kJobService, method);
     }
   }
@@ -175,6 +176,18 @@ class JobServiceImpl final : public v1::JobService::Service {
                           const v1::StreamLogsRequest* request,
                           grpc::ServerWriter<v1::LogChunk>* writer) override {
     return CountStream("StreamLogs").End(Logs(context, *request, writer));
+  }
+  grpc::Status SampleJob(grpc::ServerContext* context,
+                         const v1::SampleJobRequest* request,
+                         grpc::ServerWriter<v1::SampleChunk>* writer) override {
+    return CountStream("SampleJob")
+        .End(coordinator_->SampleJob(
+            *request,
+            {.on_chunk =
+                 [writer](const v1::SampleChunk& chunk) {
+                   return writer->Write(chunk);
+                 },
+             .is_cancelled = [context] { return context->IsCancelled(); }}));
   }
 
  private:

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/command_description.h"
 #include "client/environment.h"
 #include "client/job_client.h"
 
@@ -75,6 +77,24 @@ struct LogsOptions {
 absl::StatusOr<int> RunLogs(const CommandContext& context,
                             const LogsOptions& options);
 
+absl::StatusOr<int> RunCompare(const CommandContext& context,
+                               const std::vector<std::string>& jobs);
+
+struct SampleOptions {
+  std::string job;
+  // One of the two is set.
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompt_tokens;
+  int tokens = 100;
+  double temperature = 1;
+  int64_t top_k = 0;
+  uint64_t seed = 0;
+  // Of the checkpoint; 0: the newest.
+  int64_t step = 0;
+};
+absl::StatusOr<int> RunSample(const CommandContext& context,
+                              const SampleOptions& options);
+
 absl::StatusOr<int> RunCancel(const CommandContext& context,
                               const std::string& job, bool now);
 absl::StatusOr<int> RunDelete(const CommandContext& context,
@@ -91,6 +111,12 @@ absl::StatusOr<int> RunExport(const CommandContext& context,
                               const ExportOptions& options);
 // cancel: end all jobs first.
 absl::StatusOr<int> RunStop(const CommandContext& context, bool cancel);
+absl::StatusOr<int> RunCompletion(const CommandContext& context,
+                                  const std::string& shell);
+// What could stand next on a line that is being written.
+int RunCandidates(const CommandContext& context,
+                  const ProgramDescription& program,
+                  const std::vector<std::string>& words);
 absl::StatusOr<int> RunDoctor(const CommandContext& context);
 absl::StatusOr<int> RunVersion(const CommandContext& context);
 

@@ -40,6 +40,16 @@ std::string StateWord(const v1::Job& job) {
   return EnumWord(v1::State_Name(job.state()), "STATE_");
 }
 
+std::vector<std::string> StateWords() {
+  std::vector<std::string> words;
+  for (int number = 1; v1::State_IsValid(number); ++number) {
+    v1::Job job;
+    job.set_state(static_cast<v1::State>(number));
+    words.push_back(StateWord(job));
+  }
+  return words;
+}
+
 std::string ReasonWord(const v1::Job& job) {
   if (job.reason() == v1::REASON_UNSPECIFIED) return "";
   return EnumWord(v1::Reason_Name(job.reason()), "REASON_");

@@ -27,6 +27,8 @@ std::vector<std::string> MemoryClasses();
 // "running", "worker_error": an enum value without its prefix, lower case.
 std::string StateWord(const v1::Job& job);
 std::string ReasonWord(const v1::Job& job);
+// All of the former.
+std::vector<std::string> StateWords();
 
 // The infinite past for a time that is not set.
 absl::Time ToTime(const google::protobuf::Timestamp& time);

@@ -1,5 +1,7 @@
 // `ebb list`: jobs, newest first.
-#include "absl/strings/ascii.h"
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/commands.h"
@@ -16,15 +18,11 @@ namespace ebb {
 namespace {
 
 absl::StatusOr<v1::State> ParseState(const std::string& word) {
-  v1::State state = v1::STATE_UNSPECIFIED;
-  std::vector<std::string> words;
-  for (int number = 1; v1::State_IsValid(number); ++number) {
-    v1::Job job;
-    job.set_state(static_cast<v1::State>(number));
-    words.push_back(StateWord(job));
-    if (words.back() == word) state = job.state();
+  const std::vector<std::string> words = StateWords();
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found != words.end()) {
+    return static_cast<v1::State>(1 + (found - words.begin()));
   }
-  if (state != v1::STATE_UNSPECIFIED) return state;
   return absl::InvalidArgumentError(absl::StrCat("--state: got ", OneLine(word),
                                                  ": must be one of ",
                                                  absl::StrJoin(words, ", ")));

@@ -87,6 +87,11 @@ void FakeJobService::SetPlan(const v1::PlanJobResponse& response) {
   plan_ = response;
 }
 
+void FakeJobService::SetSample(const std::vector<v1::SampleChunk>& chunks) {
+  absl::MutexLock lock(&mutex_);
+  sample_ = chunks;
+}
+
 void FakeJobService::FailNext(const std::string& method,
                               const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
@@ -117,6 +122,11 @@ std::vector<v1::CancelJobRequest> FakeJobService::cancelled() {
 std::vector<v1::ExportJobRequest> FakeJobService::exported() {
   absl::MutexLock lock(&mutex_);
   return exported_;
+}
+
+std::vector<v1::SampleJobRequest> FakeJobService::sampled() {
+  absl::MutexLock lock(&mutex_);
+  return sampled_;
 }
 
 void FakeJobService::AwaitCalls(const std::string& method, int num_calls) {
@@ -384,6 +394,23 @@ grpc::Status FakeJobService::StreamLogs(
       return grpc::Status::CANCELLED;
     }
   }
+}
+
+grpc::Status FakeJobService::SampleJob(
+    grpc::ServerContext*, const v1::SampleJobRequest* request,
+    grpc::ServerWriter<v1::SampleChunk>* writer) {
+  if (grpc::Status status = Begin("SampleJob"); !status.ok()) return status;
+  int messages_left = TakeBreak("SampleJob");
+  absl::MutexLock lock(&mutex_);
+  sampled_.push_back(*request);
+  v1::Job job;
+  grpc::Status status = FindJob(request->id(), &job);
+  if (!status.ok()) return status;
+  for (const v1::SampleChunk& chunk : sample_) {
+    if (messages_left-- == 0) return Broken();
+    writer->Write(chunk);
+  }
+  return grpc::Status::OK;
 }
 
 grpc::Status FakeJobService::GetServer(grpc::ServerContext*,

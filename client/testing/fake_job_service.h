@@ -31,6 +31,8 @@ class FakeJobService : public v1::JobService::Service {
   void AddStep(const std::string& id, const v1::Step& step);
   void SetLog(const std::string& id, const std::string& text);
   void SetPlan(const v1::PlanJobResponse& response);
+  // What SampleJob sends for every job that there is.
+  void SetSample(const std::vector<v1::SampleChunk>& chunks);
 
   // The next calls of the method ("CreateJob") fail so, one status each.
   void FailNext(const std::string& method, const absl::Status& status);
@@ -42,6 +44,7 @@ class FakeJobService : public v1::JobService::Service {
   std::vector<v1::CreateJobRequest> created();
   std::vector<v1::CancelJobRequest> cancelled();
   std::vector<v1::ExportJobRequest> exported();
+  std::vector<v1::SampleJobRequest> sampled();
   // Waits until the method has been called so often.
   void AwaitCalls(const std::string& method, int num_calls);
 
@@ -76,6 +79,9 @@ class FakeJobService : public v1::JobService::Service {
   grpc::Status StreamLogs(grpc::ServerContext* context,
                           const v1::StreamLogsRequest* request,
                           grpc::ServerWriter<v1::LogChunk>* writer) override;
+  grpc::Status SampleJob(grpc::ServerContext* context,
+                         const v1::SampleJobRequest* request,
+                         grpc::ServerWriter<v1::SampleChunk>* writer) override;
   grpc::Status GetServer(grpc::ServerContext* context,
                          const v1::GetServerRequest* request,
                          v1::Server* response) override;
@@ -110,6 +116,8 @@ class FakeJobService : public v1::JobService::Service {
   std::vector<v1::CreateJobRequest> created_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CancelJobRequest> cancelled_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ExportJobRequest> exported_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::SampleChunk> sample_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::SampleJobRequest> sampled_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ebb

@@ -145,6 +145,15 @@ void TestCoordinator::Start() {
     exported_checkpoints = checkpoints;
     return exported;
   };
+  parts.sample_job = [this](const std::string& checkpoints,
+                            const v1::SampleJobRequest&,
+                            const SampleListener& listener) {
+    sampled_checkpoints = checkpoints;
+    for (const v1::SampleChunk& chunk : sampled) {
+      if (!listener.on_chunk(chunk)) return absl::CancelledError("nobody");
+    }
+    return sample_status;
+  };
   parts.make_id = [this] { return absl::StrCat("job", 10000 + num_ids_++); };
   CoordinatorOptions options;
   options.state_directory = directory;

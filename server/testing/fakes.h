@@ -90,6 +90,10 @@ class TestCoordinator {
   // What export_job returns, and what it was asked for.
   absl::StatusOr<v1::ExportJobResponse> exported = v1::ExportJobResponse();
   std::string exported_checkpoints;
+  // What sample_job sends and returns, and what it was asked for.
+  std::vector<v1::SampleChunk> sampled;
+  absl::Status sample_status;
+  std::string sampled_checkpoints;
   std::unique_ptr<Store> store;
   std::unique_ptr<Exporter> exporter;
   std::string directory;
