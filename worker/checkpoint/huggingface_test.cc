@@ -546,6 +546,39 @@ TEST_F(HuggingFace, LongListsAreCut) {
   EXPECT_LT(status.message().size(), 2000u);
 }
 
+// A good directory with bytes of its two JSON files changed either holds the
+// model or is refused.
+TEST_F(HuggingFace, SurvivesMutatedConfigsAndIndexes) {
+  const ModelSpec model = Gpt2Model();
+  const Weights weights = Export(model, 2000);
+  uint64_t random = 20260402;
+  const auto next = [&](uint64_t below) {
+    random = philox::Mix(random + 0x9e3779b97f4a7c15);
+    return random % below;
+  };
+  constexpr char kInteresting[] = "0123456789-{}[]\",:.eE \\u\0\xff\x80";
+  int accepted = 0;
+  constexpr int kMutants = 1000;
+  for (const char* name : {"config.json", "model.safetensors.index.json"}) {
+    const std::string good = Content(File(name));
+    for (int n = 0; n < kMutants; ++n) {
+      std::string bytes = good;
+      const size_t at = next(bytes.size());
+      if (next(2) == 0) {
+        bytes[at] = kInteresting[next(sizeof(kInteresting) - 1)];
+      } else {
+        bytes.erase(at, 1 + next(6));
+      }
+      Put(File(name), bytes);
+      accepted += CheckInitialWeights(Path("hf"), model, weights.wanted()).ok();
+    }
+    Put(File(name), good);
+  }
+  // Spaces and fields that are not looked at may change.
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, kMutants);
+}
+
 // Export.
 
 TEST_F(HuggingFace, ExportRefusesPlacesThatAreTaken) {

@@ -191,33 +191,39 @@ TEST_F(TrainerTest, TakesWeightsAloneFromInitFrom) {
   EXPECT_EQ(run.finish.weights_hash, first.finish.weights_hash);
 }
 
-// The files of a checkpoint that went out and came back train as it does.
+// The files of a checkpoint that went out and came back train as it does, in
+// both precisions: what is stored are the fp32 masters.
 TEST_F(TrainerTest, TakesWeightsFromHuggingFaceFiles) {
-  JobSpec spec = TinyJob();
-  spec.steps = 2;
-  spec.checkpoint.every = 2;
-  const JobRun first =
-      RunJob(spec, {.checkpoint_directory = directory_.path()});
-  ASSERT_TRUE(first.finish.status.ok()) << first.finish.status;
-  const std::string native = directory_.path() + "/step-2";
-  const std::string files = directory_.path() + "/files";
-  const auto reader = CheckpointReader::Open(native);
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto exported = ExportHuggingFace(*reader, spec.model, files);
-  ASSERT_TRUE(exported.ok()) << exported.status();
-  std::vector<JobRun> runs;
-  for (const std::string& from : {native, files}) {
-    JobSpec next = TinyJob();
-    next.checkpoint.init_from = from;
-    runs.push_back(RunJob(next));
-    ASSERT_TRUE(runs.back().finish.status.ok()) << runs.back().finish.status;
+  for (const DType precision : {DType::kF32, DType::kBf16}) {
+    const TestDirectory directory;
+    JobSpec spec = TinyJob();
+    spec.precision = precision;
+    spec.steps = 2;
+    spec.checkpoint.every = 2;
+    const JobRun first =
+        RunJob(spec, {.checkpoint_directory = directory.path()});
+    ASSERT_TRUE(first.finish.status.ok()) << first.finish.status;
+    const std::string native = directory.path() + "/step-2";
+    const std::string files = directory.path() + "/files";
+    const auto reader = CheckpointReader::Open(native);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    const auto exported = ExportHuggingFace(*reader, spec.model, files);
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    std::vector<JobRun> runs;
+    for (const std::string& from : {native, files}) {
+      JobSpec next = TinyJob();
+      next.precision = precision;
+      next.checkpoint.init_from = from;
+      runs.push_back(RunJob(next));
+      ASSERT_TRUE(runs.back().finish.status.ok()) << runs.back().finish.status;
+    }
+    for (size_t n = 0; n < runs[0].steps.size(); ++n) {
+      EXPECT_EQ(runs[0].steps[n].loss, runs[1].steps[n].loss);
+      EXPECT_EQ(runs[0].steps[n].gradient_norm, runs[1].steps[n].gradient_norm);
+    }
+    EXPECT_EQ(runs[0].finish.weights_hash, runs[1].finish.weights_hash);
+    EXPECT_NE(runs[0].steps[0].loss, first.steps[0].loss);
   }
-  for (size_t n = 0; n < runs[0].steps.size(); ++n) {
-    EXPECT_EQ(runs[0].steps[n].loss, runs[1].steps[n].loss);
-    EXPECT_EQ(runs[0].steps[n].gradient_norm, runs[1].steps[n].gradient_norm);
-  }
-  EXPECT_EQ(runs[0].finish.weights_hash, runs[1].finish.weights_hash);
-  EXPECT_NE(runs[0].finish.weights_hash, RunJob(TinyJob()).finish.weights_hash);
 }
 
 TEST_F(TrainerTest, EvaluatesEverySoOftenAndAtTheEnd) {
