@@ -15,6 +15,7 @@ struct OpAttrs {
   int32_t num_kv_heads = 0;  // key/value heads; divides num_heads
   int32_t seq_len = 0;       // tokens per sequence: rows n of a [N, ...] value
                              // belong to sequence n / seq_len
+  double rope_theta = 0;     // rope: base of the angles
   float epsilon = 0;         // norms, AdamW
   float dropout = 0;         // probability of dropping an element, in [0, 1)
   float loss_scale = 0;      // cross_entropy: weight of one token in the mean

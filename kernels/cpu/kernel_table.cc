@@ -21,6 +21,8 @@ constexpr auto kPositionEmbedding =
     InBoth(cpu::PositionEmbeddingForward, cpu::PositionEmbeddingBackward);
 constexpr auto kLayerNorm =
     InBoth(cpu::LayerNormForward, cpu::LayerNormBackward);
+constexpr auto kRmsNorm = InBoth(cpu::RmsNormForward, cpu::RmsNormBackward);
+constexpr auto kRope = InBoth(cpu::RopeForward, cpu::RopeBackward);
 constexpr auto kLinear = InBoth(cpu::LinearForward, cpu::LinearBackward);
 constexpr auto kAttentionScores =
     InBoth(cpu::AttentionScoresForward, cpu::AttentionScoresBackward);
@@ -31,6 +33,7 @@ constexpr auto kAttentionContext =
 constexpr auto kAttention =
     InBoth(cpu::AttentionForward, cpu::AttentionBackward);
 constexpr auto kGelu = InBoth(cpu::GeluForward, cpu::GeluBackward);
+constexpr auto kSwiglu = InBoth(cpu::SwigluForward, cpu::SwigluBackward);
 constexpr auto kDropout = InBoth(cpu::DropoutForward, cpu::DropoutBackward);
 // Both gradients of add pass through.
 constexpr auto kAdd = InBoth(cpu::AddForward, nullptr);
@@ -50,13 +53,16 @@ constexpr KernelTable MakeTable() {
   };
   row(Op::kEmbedding) = kEmbedding;
   row(Op::kPositionEmbedding) = kPositionEmbedding;
+  row(Op::kRope) = kRope;
   row(Op::kLayerNorm) = kLayerNorm;
+  row(Op::kRmsNorm) = kRmsNorm;
   row(Op::kLinear) = kLinear;
   row(Op::kAttentionScores) = kAttentionScores;
   row(Op::kCausalSoftmax) = kCausalSoftmax;
   row(Op::kAttentionContext) = kAttentionContext;
   row(Op::kAttention) = kAttention;
   row(Op::kGelu) = kGelu;
+  row(Op::kSwiglu) = kSwiglu;
   row(Op::kDropout) = kDropout;
   row(Op::kAdd) = kAdd;
   row(Op::kCrossEntropy) = kCrossEntropy;
@@ -65,7 +71,7 @@ constexpr KernelTable MakeTable() {
   row(Op::kSquaredNorm) = kSquaredNorm;
   row(Op::kClipScale) = kClipScale;
   row(Op::kAdamw) = kAdamw;
-  static_assert(kNumOps == 17, "every op has a line here");
+  static_assert(kNumOps == 20, "every op has a line here");
   return table;
 }
 

@@ -18,8 +18,11 @@
 #include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/position_embedding.h"
+#include "kernels/ops/rms_norm.h"
+#include "kernels/ops/rope.h"
 #include "kernels/ops/squared_norm.h"
 #include "kernels/ops/sum.h"
+#include "kernels/ops/swiglu.h"
 
 namespace ebb {
 namespace {
@@ -28,13 +31,16 @@ namespace {
 constexpr const OpDef* kOpDefs[] = {
     &embedding::kDef,
     &position_embedding::kDef,
+    &rope::kDef,
     &layer_norm::kDef,
+    &rms_norm::kDef,
     &linear::kDef,
     &attention_scores::kDef,
     &causal_softmax::kDef,
     &attention_context::kDef,
     &attention::kDef,
     &gelu::kDef,
+    &swiglu::kDef,
     &dropout::kDef,
     &add::kDef,
     &cross_entropy::kDef,

@@ -97,7 +97,8 @@ struct OpDef {
   // on whole params. The kernel may then be given some rows, with row_offset
   // the first, and gives the same bits (kernels/row_loop.h).
   uint32_t row_slots = 0;
-  // The output comes from matrix products: policy `cheap` keeps it.
+  // The output comes from matrix products, or is theirs turned and takes its
+  // place (rope, whose input nobody reads later): policy `cheap` keeps it.
   bool is_product = false;
 
   int num_slots() const { return static_cast<int>(slots.size()); }

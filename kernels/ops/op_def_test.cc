@@ -21,6 +21,9 @@
 #include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/position_embedding.h"
+#include "kernels/ops/rms_norm.h"
+#include "kernels/ops/rope.h"
+#include "kernels/ops/swiglu.h"
 
 namespace ebb {
 namespace {
@@ -65,7 +68,10 @@ TEST(OpDef, HasItsFunctions) {
     EXPECT_NE(op->infer, nullptr) << op->name;
     EXPECT_NE(op->forward_flops, nullptr) << op->name;
     EXPECT_NE(op->backward_flops, nullptr) << op->name;
-    EXPECT_EQ(op->is_product, op->product_flops != nullptr) << op->name;
+    // Rope turns the output of a product and stands for it.
+    EXPECT_EQ(op->is_product,
+              op->product_flops != nullptr || op->op == Op::kRope)
+        << op->name;
     EXPECT_LE(op->num_slots(), 32) << op->name;
   }
 }
@@ -187,6 +193,18 @@ TEST(OpDef, ElementwiseFlopsOfKnownShapes) {
       GetOpDef(Op::kLayerNorm)
           .forward_flops({}, Infer(Op::kLayerNorm, {}, {x, {DType::kF32, 10}})),
       6 * 80 + 5 * 8);
+  const std::vector<TensorType> norm =
+      Infer(Op::kRmsNorm, {}, {x, {DType::kF32, 10}});
+  EXPECT_EQ(norm[rms_norm::kRstd], TensorType(DType::kF32, 8));
+  EXPECT_EQ(GetOpDef(Op::kRmsNorm).forward_flops({}, norm), 4 * 80 + 4 * 8);
+  EXPECT_EQ(
+      GetOpDef(Op::kRmsNorm).backward_flops({}, norm, Reads(rms_norm::kGain)),
+      3 * 80);
+  const std::vector<TensorType> gated = Infer(Op::kSwiglu, {}, {x});
+  EXPECT_EQ(gated[swiglu::kY], TensorType(DType::kF32, 8, 5));
+  EXPECT_EQ(GetOpDef(Op::kSwiglu).forward_flops({}, gated), 5 * 40);
+  EXPECT_EQ(GetOpDef(Op::kSwiglu).backward_flops({}, gated, Reads(swiglu::kX)),
+            11 * 40);
   EXPECT_EQ(GetOpDef(Op::kCrossEntropy)
                 .forward_flops(
                     {}, Infer(Op::kCrossEntropy, {}, {x, {DType::kI32, 8}})),
@@ -215,6 +233,11 @@ TEST(OpDef, OutputsHaveTheTypeOfTheirInputs) {
   const auto norm = Infer(Op::kLayerNorm, {}, {x, {DType::kBf16, 12}});
   EXPECT_EQ(norm[layer_norm::kY], x);
   EXPECT_EQ(norm[layer_norm::kRstd], TensorType(DType::kF32, 8));
+  const auto rms_norm = Infer(Op::kRmsNorm, {}, {x, {DType::kBf16, 12}});
+  EXPECT_EQ(rms_norm[rms_norm::kY], x);
+  EXPECT_EQ(rms_norm[rms_norm::kRstd], TensorType(DType::kF32, 8));
+  const auto swiglu = Infer(Op::kSwiglu, {}, {x});
+  EXPECT_EQ(swiglu[swiglu::kY], TensorType(DType::kBf16, 8, 6));
   const auto attention = Infer(Op::kAttention, attrs, {x, x, x});
   EXPECT_EQ(attention[attention::kY], x);
   EXPECT_EQ(attention[attention::kLse], TensorType(DType::kF32, 2, 4, 4));
@@ -233,6 +256,21 @@ TEST(OpDef, GradientsOfParamsAreFp32) {
   EXPECT_EQ(GradientType(Role::kParam, type), TensorType(DType::kF32, 8, 12));
   EXPECT_EQ(GradientType(Role::kInput, type), type);
   EXPECT_EQ(GradientType(Role::kParam, TensorType()), TensorType());
+}
+
+TEST(OpDef, RopeTurnsQueriesAndKeysAlone) {
+  // Width 4; 3 query heads and 1 key head turn, the value head does not.
+  const OpAttrs attrs = {
+      .num_heads = 3, .num_kv_heads = 1, .seq_len = 4, .rope_theta = 1e4};
+  const TensorType x(DType::kF32, 8, 20);
+  const std::vector<TensorType> types = Infer(Op::kRope, attrs, {x});
+  EXPECT_EQ(types[rope::kY], x);
+  const OpDef& op = GetOpDef(Op::kRope);
+  EXPECT_EQ(op.slots[rope::kX].grad_reads, Reads());
+  const int64_t pairs = 8 * 2;  // rows times pairs of a head
+  EXPECT_EQ(op.forward_flops(attrs, types), pairs * (4 * 6 + 3));
+  EXPECT_EQ(op.backward_flops(attrs, types, Reads(rope::kX)),
+            op.forward_flops(attrs, types));
 }
 
 struct BadCase {
@@ -319,6 +357,30 @@ TEST(OpDef, ErrorsNameTheSlotAndEndWithWhatWasGiven) {
        "dropout: dropout: must be in [0, 1), got 1"},
       {Op::kDropout, {}, {x}, "dropout: seq_len: must be at least 1, got 0"},
       {Op::kGelu, {}, {{DType::kF32, 0, 4}}, "gelu.x: "},
+      {Op::kRmsNorm,
+       {},
+       {x, {DType::kF32, 11}},
+       "rms_norm.gain: expected fp32 [12], got fp32 [11]"},
+      {Op::kRmsNorm,
+       {.epsilon = -1},
+       {x, {DType::kF32, 12}},
+       "rms_norm: epsilon: must be at least 0, got -1"},
+      {Op::kSwiglu,
+       {},
+       {{DType::kF32, 8, 5}},
+       "swiglu.x: expected an even width, gate and up, got fp32 [8, 5]"},
+      {Op::kRope,
+       {.num_heads = 4, .num_kv_heads = 1, .seq_len = 4, .rope_theta = 1e4},
+       {{DType::kF32, 8, 18}},
+       "rope.x: expected 6 heads of an even width, got fp32 [8, 18]"},
+      {Op::kRope,
+       {.num_heads = 4, .num_kv_heads = 2, .seq_len = 4, .rope_theta = 1e4},
+       {x},
+       "rope.x: expected a width that is a multiple of 8 heads"},
+      {Op::kRope,
+       {.num_heads = 4, .num_kv_heads = 1, .seq_len = 4},
+       {x},
+       "rope: rope_theta: must be above 0, got 0"},
       {Op::kAdd,
        {},
        {x, {DType::kF32, 12, 8}},

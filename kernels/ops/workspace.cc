@@ -7,6 +7,7 @@
 #include "kernels/ops/attention_context.h"
 #include "kernels/ops/attention_scores.h"
 #include "kernels/ops/linear.h"
+#include "kernels/ops/rope.h"
 
 namespace ebb {
 namespace {
@@ -28,6 +29,8 @@ constexpr int64_t kProductBatchBytes = 2 << 10;
 // there, for sums of their own: such a product is widened instead.
 constexpr int64_t kBf16ProductBytes = int64_t{1728} << 10;
 
+// Elements of the widest vector.
+constexpr int64_t kWidestVector = 16;
 // Columns of the widest panel of packed operands: four AVX-512 vectors.
 constexpr int64_t kWidestPanel = 64;
 
@@ -67,6 +70,18 @@ int64_t AttentionContextWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
                                        const Backend& backend) {
   return backend.threads *
          StridedProductBytes(types[attention_context::kY].dtype);
+}
+
+int64_t RopeScratchBytes(int64_t head_width) {
+  return AlignUp((8 + 4 + 4) * RoundUp(head_width / 2, kWidestVector));
+}
+
+int64_t RopeWorkspaceBytes(const OpAttrs& attrs, Types types, uint32_t,
+                           const Backend& backend) {
+  const int64_t head_width =
+      types[rope::kX].dims[1] / (attrs.num_heads + 2 * attrs.num_kv_heads);
+  return std::min<int64_t>(backend.threads, types[rope::kX].dims[0]) *
+         RopeScratchBytes(head_width);
 }
 
 // Keys and values of a head in panels, one tile, its context, three numbers a

@@ -27,12 +27,18 @@ constexpr int64_t kWordsOfRow = kAttentionTile + 512;
 int64_t AttentionForwardScratchBytes(const AttentionShape& shape);
 int64_t AttentionBackwardScratchBytes(const AttentionShape& shape);
 
+// One thread's scratch of rope: frequencies in double, cosines and sines in
+// fp32, each of head_width / 2 elements in whole vectors.
+int64_t RopeScratchBytes(int64_t head_width);
+
 int64_t LinearWorkspaceBytes(const OpAttrs& attrs, Types types, uint32_t bound,
                              const Backend& backend);
 int64_t AttentionScoresWorkspaceBytes(const OpAttrs& attrs, Types types,
                                       uint32_t bound, const Backend& backend);
 int64_t AttentionContextWorkspaceBytes(const OpAttrs& attrs, Types types,
                                        uint32_t bound, const Backend& backend);
+int64_t RopeWorkspaceBytes(const OpAttrs& attrs, Types types, uint32_t bound,
+                           const Backend& backend);
 int64_t AttentionWorkspaceBytes(const OpAttrs& attrs, Types types,
                                 uint32_t bound, const Backend& backend);
 

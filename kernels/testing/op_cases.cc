@@ -119,8 +119,9 @@ struct AttentionSizes {
 };
 
 constexpr AttentionSizes kAttentionSizes[] = {
-    {1, 1, 1, 1, 1},   {2, 1, 2, 2, 3},  {2, 4, 4, 2, 3},   {1, 5, 3, 1, 2},
-    {1, 31, 2, 2, 17}, {2, 33, 4, 2, 8}, {1, 33, 2, 1, 65}, {1, 130, 2, 2, 16},
+    {1, 1, 1, 1, 1},   {2, 1, 2, 2, 3},    {2, 4, 4, 2, 3},
+    {1, 5, 3, 1, 2},   {1, 31, 2, 2, 17},  {2, 33, 4, 2, 8},
+    {1, 33, 2, 1, 65}, {1, 130, 2, 2, 16}, {1, 130, 6, 2, 16},
 };
 
 std::vector<OpCase> EmbeddingCases() {
@@ -159,6 +160,50 @@ std::vector<OpCase> LayerNormCases() {
     cases.push_back(
         MakeCase(Op::kLayerNorm, attrs, {F32(rows, width), F32(width)}));
   }
+  return cases;
+}
+
+std::vector<OpCase> RmsNormCases() {
+  const OpAttrs attrs = {.epsilon = 1e-5f};
+  std::vector<OpCase> cases;
+  for (auto [rows, width] :
+       Sizes<2>{{1, 1}, {5, 3}, {4, 17}, {33, 65}, {31, 257}, {130, 48}}) {
+    cases.push_back(
+        MakeCase(Op::kRmsNorm, attrs, {F32(rows, width), F32(width)}));
+  }
+  return cases;
+}
+
+std::vector<OpCase> RopeCases() {
+  std::vector<OpCase> cases;
+  for (auto [num_sequences, seq_len, num_heads, num_kv_heads, head_width] :
+       Sizes<5>{{1, 1, 1, 1, 2},
+                {2, 4, 4, 2, 6},
+                {1, 5, 3, 1, 2},
+                {2, 31, 2, 2, 34},
+                {1, 33, 4, 1, 130},
+                {1, 130, 3, 3, 16}}) {
+    for (double theta : {1e4, 5e5}) {
+      OpCase op_case =
+          MakeCase(Op::kRope,
+                   {.num_heads = num_heads,
+                    .num_kv_heads = num_kv_heads,
+                    .seq_len = seq_len,
+                    .rope_theta = theta},
+                   {F32(num_sequences * seq_len,
+                        (num_heads + 2 * num_kv_heads) * head_width)});
+      absl::StrAppend(&op_case.name, " theta ", theta);
+      cases.push_back(std::move(op_case));
+    }
+  }
+  // A base below 1 makes angles grow with the pair, here to 1.2e7: more digits
+  // than fp32 has, and the largest that the longest sequence could have.
+  OpCase far = MakeCase(
+      Op::kRope,
+      {.num_heads = 2, .num_kv_heads = 1, .seq_len = 31, .rope_theta = 1e-7},
+      {F32(31, 4 * 10)});
+  far.name += " theta 1e-7";
+  cases.push_back(std::move(far));
   return cases;
 }
 
@@ -243,6 +288,18 @@ std::vector<OpCase> GeluCases() {
   cases.push_back(WithScale(cases[2], 3));
   // tanh saturates.
   cases.push_back(WithScale(cases[3], 20));
+  return cases;
+}
+
+std::vector<OpCase> SwigluCases() {
+  std::vector<OpCase> cases;
+  for (auto [rows, width] :
+       Sizes<2>{{1, 1}, {5, 3}, {4, 17}, {33, 65}, {31, 257}}) {
+    cases.push_back(MakeCase(Op::kSwiglu, {}, {F32(rows, 2 * width)}));
+  }
+  cases.push_back(WithScale(cases[2], 3));
+  // The logistic function saturates, its exponential would overflow.
+  cases.push_back(WithScale(cases[3], 200));
   return cases;
 }
 
@@ -385,13 +442,16 @@ using MakeCases = std::vector<OpCase> (*)();
 constexpr MakeCases kMakeCases[] = {
     EmbeddingCases,
     PositionEmbeddingCases,
+    RopeCases,
     LayerNormCases,
+    RmsNormCases,
     LinearCases,
     AttentionScoresCases,
     CausalSoftmaxCases,
     AttentionContextCases,
     AttentionCases,
     GeluCases,
+    SwigluCases,
     DropoutCases,
     AddCases,
     CrossEntropyCases,

@@ -12,6 +12,9 @@
 #include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/position_embedding.h"
+#include "kernels/ops/rms_norm.h"
+#include "kernels/ops/rope.h"
+#include "kernels/ops/swiglu.h"
 #include "kernels/philox.h"
 #include "kernels/row_loop.h"
 #include "kernels/testing/reference_kernels.h"
@@ -129,6 +132,87 @@ void LayerNormBackward(Call& c) {
   }
 }
 
+void RmsNormForward(Call& c) {
+  using namespace rms_norm;
+  const int64_t width = c.types[kX].dims[1];
+  for (int64_t n = 0; n < c.types[kX].dims[0]; ++n) {
+    const double* x = &c.slots[kX][n * width];
+    double mean_square = 0;
+    for (int64_t d = 0; d < width; ++d) mean_square += x[d] * x[d] / width;
+    const double rstd = 1 / std::sqrt(mean_square + c.attrs.epsilon);
+    for (int64_t d = 0; d < width; ++d) {
+      c.slots[kY][n * width + d] = x[d] * rstd * c.slots[kGain][d];
+    }
+    c.slots[kRstd][n] = rstd;
+  }
+}
+
+// With xhat = x * rstd and g = dy * gain:
+//   dx = rstd * (g - xhat * mean_d(g * xhat))   dgain += sum_n dy * xhat
+void RmsNormBackward(Call& c) {
+  using namespace rms_norm;
+  const int64_t width = c.types[kX].dims[1];
+  for (int64_t n = 0; n < c.types[kX].dims[0]; ++n) {
+    const double* dy = &c.grads[kY][n * width];
+    Elements xhat(width);
+    for (int64_t d = 0; d < width; ++d) {
+      xhat[d] = c.slots[kX][n * width + d] * c.slots[kRstd][n];
+    }
+    if (!c.grads[kGain].empty()) {
+      for (int64_t d = 0; d < width; ++d) c.grads[kGain][d] += dy[d] * xhat[d];
+    }
+    if (c.grads[kX].empty()) continue;
+    double mean_g_xhat = 0;
+    for (int64_t d = 0; d < width; ++d) {
+      mean_g_xhat += dy[d] * c.slots[kGain][d] * xhat[d] / width;
+    }
+    for (int64_t d = 0; d < width; ++d) {
+      c.grads[kX][n * width + d] =
+          c.slots[kRstd][n] *
+          (dy[d] * c.slots[kGain][d] - xhat[d] * mean_g_xhat);
+    }
+  }
+}
+
+namespace {
+
+// Turns queries and keys of `from` by `sign` times their angles, copies values.
+void Turn(const Call& c, const TensorType& type, const Elements& from,
+          Elements& to, double sign) {
+  const int64_t num_heads = c.attrs.num_heads + 2 * c.attrs.num_kv_heads;
+  const int64_t num_turned = c.attrs.num_heads + c.attrs.num_kv_heads;
+  const int64_t head_width = type.dims[1] / num_heads;
+  to = from;
+  for (int64_t n = 0; n < type.dims[0]; ++n) {
+    const int64_t t = (c.row_offset + n) % c.attrs.seq_len;
+    for (int64_t h = 0; h < num_turned; ++h) {
+      const int64_t head = (n * num_heads + h) * head_width;
+      for (int64_t i = 0; i < head_width / 2; ++i) {
+        const double exponent = -2.0 * i / head_width;
+        const double angle = t * std::pow(c.attrs.rope_theta, exponent);
+        const double cosine = std::cos(angle), sine = sign * std::sin(angle);
+        const double a = from[head + i], b = from[head + head_width / 2 + i];
+        to[head + i] = a * cosine - b * sine;
+        to[head + head_width / 2 + i] = b * cosine + a * sine;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void RopeForward(Call& c) {
+  using namespace rope;
+  Turn(c, c.types[kX], c.slots[kX], c.slots[kY], 1);
+}
+
+// The transpose of a rotation is the opposite one.
+void RopeBackward(Call& c) {
+  using namespace rope;
+  if (c.grads[kX].empty()) return;
+  Turn(c, c.types[kY], c.grads[kY], c.grads[kX], -1);
+}
+
 void LinearForward(Call& c) {
   using namespace linear;
   const int64_t num_inputs = c.types[kWeight].dims[1];
@@ -207,6 +291,35 @@ void GeluBackward(Call& c) {
     const double t = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
     const double du = kGeluScale * (1 + 3 * kGeluCubic * x * x);
     c.grads[kX][i] = c.grads[kY][i] * ((1 + t) / 2 + x / 2 * (1 - t * t) * du);
+  }
+}
+
+void SwigluForward(Call& c) {
+  using namespace swiglu;
+  const int64_t width = c.types[kX].dims[1] / 2;
+  for (int64_t n = 0; n < c.types[kX].dims[0]; ++n) {
+    for (int64_t f = 0; f < width; ++f) {
+      const double gate = c.slots[kX][2 * n * width + f];
+      const double up = c.slots[kX][(2 * n + 1) * width + f];
+      c.slots[kY][n * width + f] = gate / (1 + std::exp(-gate)) * up;
+    }
+  }
+}
+
+void SwigluBackward(Call& c) {
+  using namespace swiglu;
+  if (c.grads[kX].empty()) return;
+  const int64_t width = c.types[kX].dims[1] / 2;
+  for (int64_t n = 0; n < c.types[kX].dims[0]; ++n) {
+    for (int64_t f = 0; f < width; ++f) {
+      const int64_t gate_at = 2 * n * width + f;
+      const int64_t up_at = gate_at + width;
+      const double gate = c.slots[kX][gate_at];
+      const double s = 1 / (1 + std::exp(-gate));
+      const double dy = c.grads[kY][n * width + f];
+      c.grads[kX][gate_at] = dy * c.slots[kX][up_at] * s * (1 + gate * (1 - s));
+      c.grads[kX][up_at] = dy * gate * s;
+    }
   }
 }
 
