@@ -9,7 +9,8 @@
 
 namespace ebb {
 
-// In the order in which people should see them, small to large.
+// In the order in which people should see them: family by family, small to
+// large.
 std::vector<std::string> PresetNames();
 
 // The fields that a preset sets (preset itself is not one); null if there is no

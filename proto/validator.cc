@@ -648,18 +648,9 @@ class Checker {
                      *v1::Precision_descriptor(),
                      {v1::PRECISION_FP32, v1::PRECISION_BF16});
     const v1::ModelSpec& model = full_.model();
-    CheckBuiltChoice("model.norm", model.norm(), *v1::Norm_descriptor(),
-                     {v1::NORM_LAYERNORM});
     CheckBuiltChoice("model.activation", model.activation(),
-                     *v1::Activation_descriptor(), {v1::ACTIVATION_GELU});
-    CheckBuiltChoice("model.positions", model.positions(),
-                     *v1::Positions_descriptor(), {v1::POSITIONS_LEARNED});
-    if (Usable({"model.heads", "model.kv_heads"}) &&
-        model.kv_heads() != model.heads()) {
-      AddNotBuilt("model.kv_heads", Number(model.kv_heads()),
-                  "attention with fewer key/value heads than query heads",
-                  absl::StrCat("use ", model.heads(), " as in model.heads"));
-    }
+                     *v1::Activation_descriptor(),
+                     {v1::ACTIVATION_GELU, v1::ACTIVATION_SWIGLU});
     CheckBuiltNumber("model.experts", model.experts(), 0, "mixture of experts");
 
     const v1::ParallelSpec& parallel = full_.parallel();

@@ -431,19 +431,10 @@ TEST(Validator, RefusesProductsBeyondCounters) {
 TEST(Validator, RefusesByNameWhatIsNotBuilt) {
   const std::vector<std::pair<std::string, Change>> cases = {
       {"precision", [](auto* s) { s->set_precision(v1::PRECISION_FP16); }},
-      {"model.norm",
-       [](auto* s) { s->mutable_model()->set_norm(v1::NORM_RMSNORM); }},
       {"model.activation",
        [](auto* s) {
          s->mutable_model()->set_activation(v1::ACTIVATION_RELU);
        }},
-      {"model.activation",
-       [](auto* s) {
-         s->mutable_model()->set_activation(v1::ACTIVATION_SWIGLU);
-       }},
-      {"model.positions",
-       [](auto* s) { s->mutable_model()->set_positions(v1::POSITIONS_ROPE); }},
-      {"model.kv_heads", [](auto* s) { s->mutable_model()->set_kv_heads(2); }},
       {"model.experts", [](auto* s) { s->mutable_model()->set_experts(4); }},
       {"parallel.data", [](auto* s) { s->mutable_parallel()->set_data(2); }},
       {"parallel.tensor",
@@ -510,6 +501,29 @@ TEST(Validator, KnowsPresets) {
   EXPECT_EQ(FindPreset("gpt2"), nullptr);
 }
 
+TEST(Validator, TakesLlamaLikeModels) {
+  const auto llama = [](v1::JobSpec* s) {
+    s->mutable_model()->set_norm(v1::NORM_RMSNORM);
+    s->mutable_model()->set_activation(v1::ACTIVATION_SWIGLU);
+    s->mutable_model()->set_positions(v1::POSITIONS_ROPE);
+    s->mutable_model()->set_kv_heads(1);
+    s->mutable_model()->set_bias(false);
+    s->mutable_model()->set_tied_embeddings(false);
+  };
+  EXPECT_TRUE(Validate(llama).ok()) << Validate(llama);
+  // The options are independent.
+  EXPECT_TRUE(Validate([](auto* s) {
+                s->mutable_model()->set_norm(v1::NORM_RMSNORM);
+              }).ok());
+  EXPECT_TRUE(Validate([](auto* s) {
+                s->mutable_model()->set_positions(v1::POSITIONS_ROPE);
+              }).ok());
+  for (const double theta : {0.0, 0.5, 1e13}) {
+    ExpectMistake("model.rope_theta", "must be a number from 1 to",
+                  [&](auto* s) { s->mutable_model()->set_rope_theta(theta); });
+  }
+}
+
 // ---- Effective specs ----
 
 constexpr MachineDefaults kMachine = {
@@ -535,6 +549,35 @@ TEST(EffectiveSpec, FillsEveryDefault) {
   EXPECT_EQ(spec->memory().budget(), 1000);
   EXPECT_EQ(spec->memory().host_budget(), 500);
   EXPECT_EQ(spec->precision(), v1::PRECISION_FP32);
+}
+
+// Grattafiori et al. 2024, table 3.
+TEST(EffectiveSpec, TakesAllOfALlamaPreset) {
+  v1::JobSpec spec = GoodSpec();
+  spec.mutable_model()->Clear();
+  spec.mutable_model()->set_preset("llama-3-70b");
+  const auto full = EffectiveSpec(spec, kMachine);
+  ASSERT_TRUE(full.ok()) << full.status();
+  const v1::ModelSpec& model = full->model();
+  EXPECT_EQ(model.layers(), 80);
+  EXPECT_EQ(model.hidden(), 8192);
+  EXPECT_EQ(model.heads(), 64);
+  EXPECT_EQ(model.kv_heads(), 8);
+  EXPECT_EQ(model.ffn(), 28672);
+  EXPECT_EQ(model.vocab(), 128256);
+  EXPECT_EQ(model.norm(), v1::NORM_RMSNORM);
+  EXPECT_EQ(model.activation(), v1::ACTIVATION_SWIGLU);
+  EXPECT_EQ(model.positions(), v1::POSITIONS_ROPE);
+  EXPECT_EQ(model.rope_theta(), 500000);
+  EXPECT_FALSE(model.bias());
+  EXPECT_FALSE(model.tied_embeddings());
+  // Without an ffn of its own: 8/3 of hidden, in multiples of 64.
+  spec.mutable_model()->set_preset("llama-125m");
+  EXPECT_EQ(EffectiveSpec(spec, kMachine)->model().ffn(), 2048);
+  spec.mutable_model()->set_hidden(780);
+  spec.mutable_model()->set_heads(6);
+  spec.mutable_model()->set_kv_heads(2);
+  EXPECT_EQ(EffectiveSpec(spec, kMachine)->model().ffn(), 2112);
 }
 
 TEST(EffectiveSpec, OfAnEffectiveSpecIsItself) {

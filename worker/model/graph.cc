@@ -42,6 +42,7 @@ void AddNodes(const std::vector<Node>& nodes, Hash& hash) {
     for (int64_t number : {a.num_heads, a.num_kv_heads, a.seq_len}) {
       hash.Add(number);
     }
+    hash.Add(a.rope_theta);
     for (double number : {a.epsilon, a.dropout, a.loss_scale, a.beta1, a.beta2,
                           a.weight_decay, a.clip}) {
       hash.Add(number);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "kernels/ops/op_def.h"
+#include "worker/model/testing/llama_like.h"
 #include "worker/model/transformer.h"
 
 namespace ebb {
@@ -56,6 +57,52 @@ TEST(Transformer, Gpt2SmallHasItsParameters) {
   EXPECT_EQ(Build(untied).num_parameters(), 124439808 + 50257 * 768);
 }
 
+// Grattafiori et al. 2024, table 3: shapes; 8.03 billion parameters as in the
+// published weights.
+ModelSpec Llama3Small() {
+  ModelSpec model;
+  model.layers = 32;
+  model.hidden = 4096;
+  model.heads = 32;
+  model.ffn = 14336;
+  model.vocab = 128256;
+  model.seq_len = 8192;
+  return LlamaLike(model, 8);
+}
+
+TEST(Transformer, Llama3SmallHasItsParameters) {
+  EXPECT_EQ(Build(Llama3Small()).num_parameters(), 8030261248);
+  ModelSpec tied = Llama3Small();
+  tied.tied_embeddings = true;
+  EXPECT_EQ(Build(tied).num_parameters(), 8030261248 - 128256 * 4096);
+}
+
+// Options are independent: every mix is a graph, with a fingerprint of its own.
+TEST(Transformer, EveryMixOfOptionsIsAGraph) {
+  std::set<uint64_t> fingerprints;
+  for (int mix = 0; mix < 64; ++mix) {
+    ModelSpec model = Gpt2Small();
+    if (mix & 1) model.norm = Norm::kRmsNorm;
+    if (mix & 2) model.positions = Positions::kRope;
+    if (mix & 4) model.activation = Activation::kSwiglu;
+    if (mix & 8) model.kv_heads = 3;
+    if (mix & 16) model.bias = false;
+    if (mix & 32) model.dropout = 0.1;
+    EXPECT_TRUE(fingerprints.insert(Build(model).Fingerprint()).second) << mix;
+  }
+  ModelSpec model = Llama3Small();
+  fingerprints.insert(Build(model).Fingerprint());
+  model.rope_theta = 10000;
+  EXPECT_TRUE(fingerprints.insert(Build(model).Fingerprint()).second);
+}
+
+TEST(Transformer, ReluIsNotBuilt) {
+  ModelSpec model = Gpt2Small();
+  model.activation = Activation::kRelu;
+  EXPECT_EQ(BuildTransformer(model, 1, 8, 1, true).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
 TEST(Transformer, OneLayerStandsForAll) {
   ModelSpec model = Gpt2Small();
   const Graph few = Build(model);
@@ -68,11 +115,13 @@ TEST(Transformer, OneLayerStandsForAll) {
 }
 
 TEST(Transformer, OnlyMatricesDecay) {
-  for (const Value& value : Build(Gpt2Small()).values) {
-    if (value.kind != ValueKind::kParameter) continue;
-    const bool is_matrix = value.name.ends_with(".weight");
-    EXPECT_EQ(value.decays, is_matrix) << value.name;
-    EXPECT_EQ(value.type.rank > 1, is_matrix) << value.name;
+  for (const ModelSpec& model : {Gpt2Small(), Llama3Small()}) {
+    for (const Value& value : Build(model).values) {
+      if (value.kind != ValueKind::kParameter) continue;
+      const bool is_matrix = value.name.ends_with(".weight");
+      EXPECT_EQ(value.decays, is_matrix) << value.name;
+      EXPECT_EQ(value.type.rank > 1, is_matrix) << value.name;
+    }
   }
 }
 

@@ -193,17 +193,20 @@ class Builder {
     return section.Apply(name, Op::kLinear, Attrs(), {x, {weight}, bias});
   }
 
-  int LayerNorm(Section& section, absl::string_view name, ValueRef x) {
+  int Norm(Section& section, absl::string_view name, ValueRef x) {
     const TensorType type(dtype_, model_.hidden);
     const int gain =
         section.Parameter(absl::StrCat(name, ".gain"), type, Init::kOnes);
+    OpAttrs attrs = Attrs();
+    attrs.epsilon = static_cast<float>(model_.norm_eps);
+    if (model_.norm == Norm::kRmsNorm) {
+      return section.Apply(name, Op::kRmsNorm, attrs, {x, {gain}});
+    }
     ValueRef bias;
     if (model_.bias) {
       bias.value =
           section.Parameter(absl::StrCat(name, ".bias"), type, Init::kZeros);
     }
-    OpAttrs attrs = Attrs();
-    attrs.epsilon = static_cast<float>(model_.norm_eps);
     return section.Apply(name, Op::kLayerNorm, attrs, {x, {gain}, bias});
   }
 
@@ -219,24 +222,40 @@ class Builder {
     token_weight_ = section.Parameter(
         "embedding.weight", TensorType(dtype_, model_.vocab, model_.hidden),
         Init::kNormal, kInitStd);
-    const int positions =
-        section.Parameter("position_embedding.weight",
-                          TensorType(dtype_, model_.seq_len, model_.hidden),
-                          Init::kNormal, kInitStd);
-    const ValueRef first_input = {graph_.stream, 0};
-    const int y = section.Apply("embedding", Op::kEmbedding, Attrs(),
-                                {{graph_.tokens}, {token_weight_}});
-    if (dropout_ == 0) {
-      section.Apply("position_embedding", Op::kPositionEmbedding, Attrs(),
-                    {{y}, {positions}}, first_input);
-      return;
+    const bool learned = model_.positions == Positions::kLearned;
+    int positions = -1;
+    if (learned) {
+      positions =
+          section.Parameter("position_embedding.weight",
+                            TensorType(dtype_, model_.seq_len, model_.hidden),
+                            Init::kNormal, kInitStd);
     }
-    const int sum = section.Apply("position_embedding", Op::kPositionEmbedding,
-                                  Attrs(), {{y}, {positions}});
+    // The last of the nodes writes the layers' first input.
+    const ValueRef first_input = {graph_.stream, 0};
+    const ValueRef if_last = dropout_ == 0 ? first_input : ValueRef();
+    int y = section.Apply("embedding", Op::kEmbedding, Attrs(),
+                          {{graph_.tokens}, {token_weight_}},
+                          learned ? ValueRef() : if_last);
+    if (learned) {
+      y = section.Apply("position_embedding", Op::kPositionEmbedding, Attrs(),
+                        {{y}, {positions}}, if_last);
+    }
+    if (dropout_ == 0) return;
     OpAttrs attrs = Attrs();
     attrs.dropout = dropout_;
-    section.Apply("embedding_dropout", Op::kDropout, attrs, {{sum}},
-                  first_input);
+    section.Apply("embedding_dropout", Op::kDropout, attrs, {{y}}, first_input);
+  }
+
+  // The feed-forward width doubles where the activation is gated.
+  int Mlp(Section& layer, int x, double residual_std) {
+    const bool gated = model_.activation == Activation::kSwiglu;
+    const int64_t fc_width = gated ? 2 * model_.ffn : model_.ffn;
+    const int fc =
+        Linear(layer, "mlp.fc", {x}, model_.hidden, fc_width, kInitStd);
+    const int act = layer.Apply("mlp.act", gated ? Op::kSwiglu : Op::kGelu,
+                                Attrs(), {{fc}});
+    return Linear(layer, "mlp.out", {act}, model_.ffn, model_.hidden,
+                  residual_std);
   }
 
   int Attention(Section& layer, int q, int k, int v) {
@@ -262,9 +281,14 @@ class Builder {
     const double residual_std = kInitStd / std::sqrt(2.0 * model_.layers);
     const ValueRef input = {graph_.stream, 0};
 
-    const int norm = LayerNorm(layer, "attention_norm", input);
-    const int qkv =
+    const int norm = Norm(layer, "attention_norm", input);
+    int qkv =
         Linear(layer, "qkv", {norm}, hidden, hidden + 2 * kv_width, kInitStd);
+    if (model_.positions == Positions::kRope) {
+      OpAttrs attrs = HeadAttrs();
+      attrs.rope_theta = model_.rope_theta;
+      qkv = layer.Apply("rope", Op::kRope, attrs, {{qkv}});
+    }
     const int q = layer.View("q", qkv, 0, hidden);
     const int k = layer.View("k", qkv, hidden, kv_width);
     const int v = layer.View("v", qkv, hidden + kv_width, kv_width);
@@ -275,12 +299,8 @@ class Builder {
     const int middle =
         layer.Apply("attention_add", Op::kAdd, Attrs(), {input, {out}});
 
-    const int mlp_norm = LayerNorm(layer, "mlp_norm", {middle});
-    const int fc =
-        Linear(layer, "mlp.fc", {mlp_norm}, hidden, model_.ffn, kInitStd);
-    const int act = layer.Apply("mlp.act", Op::kGelu, Attrs(), {{fc}});
-    int mlp_out =
-        Linear(layer, "mlp.out", {act}, model_.ffn, hidden, residual_std);
+    const int mlp_norm = Norm(layer, "mlp_norm", {middle});
+    int mlp_out = Mlp(layer, mlp_norm, residual_std);
     mlp_out = Dropout(layer, "mlp.out_dropout", mlp_out);
     layer.Apply("mlp_add", Op::kAdd, Attrs(), {{middle}, {mlp_out}},
                 {graph_.stream, 1});
@@ -288,7 +308,7 @@ class Builder {
 
   void AddHead(Section& section) {
     const int norm =
-        LayerNorm(section, "final_norm", {graph_.stream, graph_.num_layers});
+        Norm(section, "final_norm", {graph_.stream, graph_.num_layers});
     int weight = token_weight_;
     if (!model_.tied_embeddings) {
       weight = section.Parameter(
@@ -319,14 +339,8 @@ absl::StatusOr<Graph> BuildTransformer(const ModelSpec& model,
                                        int64_t micro_batch, int64_t seq_len,
                                        int64_t loss_tokens, bool training,
                                        DType dtype) {
-  if (model.norm != Norm::kLayerNorm) {
-    return absl::UnimplementedError("model.norm: only layernorm is built");
-  }
-  if (model.activation != Activation::kGelu) {
-    return absl::UnimplementedError("model.activation: only gelu is built");
-  }
-  if (model.positions != Positions::kLearned) {
-    return absl::UnimplementedError("model.positions: only learned is built");
+  if (model.activation == Activation::kRelu) {
+    return absl::UnimplementedError("model.activation: relu is not built");
   }
   if (seq_len > model.seq_len) {
     return absl::InvalidArgumentError(

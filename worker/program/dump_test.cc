@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/testing/llama_like.h"
 #include "worker/model/transformer.h"
 #include "worker/program/lower.h"
 #include "worker/program/policy.h"
@@ -22,6 +23,7 @@ struct Case {
   AttentionKind attention;
   Policy policy;
   int group;
+  bool llama = false;
 };
 
 class Golden : public testing::TestWithParam<Case> {};
@@ -55,7 +57,9 @@ ModelSpec Model(AttentionKind attention) {
 
 TEST_P(Golden, TrainingProgram) {
   const Case& c = GetParam();
-  auto graph = BuildTransformer(Model(c.attention), 2, 32, 8 * 32, true);
+  ModelSpec model = Model(c.attention);
+  if (c.llama) model = LlamaLike(model, 2);
+  auto graph = BuildTransformer(model, 2, 32, 8 * 32, true);
   ASSERT_TRUE(graph.ok()) << graph.status();
   MemorySpec memory;
   memory.policy = c.policy;
@@ -75,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"fused_cheap", AttentionKind::kFused, Policy::kCheap, 1},
         Case{"fused_full_2", AttentionKind::kFused, Policy::kFull, 2},
         Case{"unfused_selective", AttentionKind::kUnfused, Policy::kSelective,
-             1}),
+             1},
+        Case{"llama_cheap", AttentionKind::kFused, Policy::kCheap, 1, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(GoldenEvaluation, Program) {

@@ -46,17 +46,26 @@ double MovedLoss(const JobSpec& spec, const std::string& name, size_t element,
   return run.steps.empty() ? 0 : run.steps[0].loss;
 }
 
-class Gradient : public ::testing::TestWithParam<AttentionKind> {};
+struct Shape {
+  const char* name;
+  bool llama;
+  AttentionKind attention;
+};
 
+class Gradient : public ::testing::TestWithParam<Shape> {};
+
+// cases.md A4.
 TEST_P(Gradient, AgreesWithFiniteDifferences) {
-  JobSpec spec = SmallJob();
-  spec.model.attention = GetParam();
+  const bool llama = GetParam().llama;
+  JobSpec spec = llama ? SmallLlamaJob() : SmallJob();
+  spec.model.attention = GetParam().attention;
   spec.memory.policy = Policy::kFull;
   const TestDirectory directory;
   const TensorMap gradients = Gradients(spec, directory.path());
   // The largest gradient of each of five tensors, so that the loss moves well
   // above the rounding of fp32 sums.
-  for (const char* name : {"head.weight", "L3.mlp.fc.weight", "L0.mlp.out.bias",
+  for (const char* name : {"head.weight", "L3.mlp.fc.weight",
+                           llama ? "L0.mlp.out.weight" : "L0.mlp.out.bias",
                            "final_norm.gain", "L1.qkv.weight"}) {
     SCOPED_TRACE(name);
     ASSERT_EQ(gradients.count(name), 1u);
@@ -79,17 +88,29 @@ TEST_P(Gradient, AgreesWithFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Attention, Gradient,
-                         ::testing::Values(AttentionKind::kFused,
-                                           AttentionKind::kUnfused),
+constexpr Shape kShapes[] = {
+    {"Fused", false, AttentionKind::kFused},
+    {"Unfused", false, AttentionKind::kUnfused},
+    {"LlamaFused", true, AttentionKind::kFused},
+    {"LlamaUnfused", true, AttentionKind::kUnfused},
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, Gradient, ::testing::ValuesIn(kShapes),
                          [](const auto& info) {
-                           return info.param == AttentionKind::kFused
-                                      ? "Fused"
-                                      : "Unfused";
+                           return std::string(info.param.name);
                          });
 
-TEST(Numerics, AccumulationOverMicrobatchesIsClose) {
-  JobSpec spec = SmallJob();
+// Of GPT-2-like models (false) and Llama-like ones (true).
+class Numerics : public ::testing::TestWithParam<bool> {
+ protected:
+  static JobSpec Job() { return GetParam() ? SmallLlamaJob() : SmallJob(); }
+};
+INSTANTIATE_TEST_SUITE_P(Families, Numerics, ::testing::Bool(),
+                         [](const auto& info) {
+                           return info.param ? "Llama" : "Gpt2";
+                         });
+
+TEST_P(Numerics, AccumulationOverMicrobatchesIsClose) {
+  JobSpec spec = Job();
   spec.model.dropout = 0.1;  // masks do not depend on the microbatch
   spec.micro_batch = 8;
   const JobRun base = RunJob(spec);
@@ -108,8 +129,8 @@ TEST(Numerics, AccumulationOverMicrobatchesIsClose) {
 }
 
 // cases.md E2.
-TEST(Numerics, DecayMovesMatricesAlone) {
-  JobSpec spec = SmallJob();
+TEST_P(Numerics, DecayMovesMatricesAlone) {
+  JobSpec spec = Job();
   spec.steps = 1;
   spec.optimizer.clip = 0;
   spec.checkpoint.every = 1;
@@ -142,14 +163,15 @@ TEST(Numerics, DecayMovesMatricesAlone) {
       ASSERT_NEAR(double{values[n]} - double{with.at(name)[n]}, term, 3e-8);
     }
   }
-  EXPECT_EQ(num_matrices, 3 + 4 * 4);  // two embeddings, head; four a layer
+  // Token embedding and head, four a layer; learned positions.
+  EXPECT_EQ(num_matrices, 2 + 4 * 4 + (GetParam() ? 0 : 1));
 }
 
 // cases.md D3: loss ln 257, gradients of the head about 1e20, whose squares
 // overflow fp32.
-TEST(Numerics, ClipsHugeFiniteGradients) {
+TEST_P(Numerics, ClipsHugeFiniteGradients) {
   const TestDirectory directory;
-  JobSpec spec = SmallJob();
+  JobSpec spec = Job();
   spec.steps = 1;
   spec.optimizer.clip = 1;
   spec.checkpoint.every = 1;

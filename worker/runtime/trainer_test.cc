@@ -249,18 +249,20 @@ TEST_F(TrainerTest, EvaluationLeavesTrainingAlone) {
 
 // cases.md D5: the loss is the mean over tokens, whatever the microbatch.
 TEST_F(TrainerTest, EvaluationLossDoesNotDependOnMicrobatch) {
-  std::vector<double> losses;
-  for (const int micro : {1, 2, 4, 10}) {
-    JobSpec spec = SmallJob();
-    spec.steps = 2;
-    spec.eval.every = 2;
-    spec.eval.micro = micro;
-    spec.eval.batches = 2;
-    const JobRun run = RunJob(spec, {.validation_sequences = 10});
-    ASSERT_THAT(run.evals, SizeIs(1)) << run.finish.status;
-    EXPECT_EQ(run.evals[0].tokens, 10 * spec.eval.seq_len);
-    losses.push_back(run.evals[0].loss);
-    EXPECT_NEAR(losses.back(), losses.front(), 1e-6) << "micro " << micro;
+  for (const bool llama : {false, true}) {
+    std::vector<double> losses;
+    for (const int micro : {1, 2, 4, 10}) {
+      JobSpec spec = llama ? SmallLlamaJob() : SmallJob();
+      spec.steps = 2;
+      spec.eval.every = 2;
+      spec.eval.micro = micro;
+      spec.eval.batches = 2;
+      const JobRun run = RunJob(spec, {.validation_sequences = 10});
+      ASSERT_THAT(run.evals, SizeIs(1)) << run.finish.status;
+      EXPECT_EQ(run.evals[0].tokens, 10 * spec.eval.seq_len);
+      losses.push_back(run.evals[0].loss);
+      EXPECT_NEAR(losses.back(), losses.front(), 1e-6) << "micro " << micro;
+    }
   }
 }
 

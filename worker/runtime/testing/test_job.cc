@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/status.h"
+#include "worker/model/testing/llama_like.h"
 #include "worker/program/policy.h"
 #include "worker/runtime/resident_memory.h"
 
@@ -56,6 +57,13 @@ JobSpec SmallJob() {
   const char* const threads = std::getenv("OMP_NUM_THREADS");
   spec.threads =
       threads != nullptr && absl::string_view(threads) == "1" ? 1 : 2;
+  return spec;
+}
+
+JobSpec SmallLlamaJob() {
+  JobSpec spec = SmallJob();
+  spec.model.ffn = 192;
+  spec.model = LlamaLike(spec.model, 2);
   return spec;
 }
 

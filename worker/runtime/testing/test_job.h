@@ -21,6 +21,10 @@ namespace ebb {
 // 0.9 and 0.95, decay 0.1, clip 1.
 JobSpec SmallJob();
 
+// The same with a Llama-like model: grouped-query attention of 2 key/value
+// heads, ffn 192.
+JobSpec SmallLlamaJob();
+
 // Tokens t[i] = (7919 i + 104729 (i div 7)) mod 257, for ever: sequence s is
 // t[s * seq_len ..], its targets are shifted by one.
 class FormulaSource final : public BatchSource {
