@@ -27,11 +27,18 @@ JobSpec InFp32(JobSpec spec) {
   return spec;
 }
 
-class Losses : public ::testing::TestWithParam<AttentionKind> {};
+struct Shape {
+  const char* name;
+  bool llama;
+  AttentionKind attention;
+};
+
+class Losses : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(Losses, AreWithinAPercentOfFp32Over50Steps) {
-  JobSpec spec = Bf16Job();
-  spec.model.attention = GetParam();
+  JobSpec spec = GetParam().llama ? SmallLlamaJob() : SmallJob();
+  spec.precision = DType::kBf16;
+  spec.model.attention = GetParam().attention;
   spec.model.dropout = 0.1;
   spec.memory.policy = Policy::kCheap;
   spec.steps = 50;
@@ -51,14 +58,13 @@ TEST_P(Losses, AreWithinAPercentOfFp32Over50Steps) {
   EXPECT_LT(run.steps.back().loss, run.steps.front().loss - 0.5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Attention, Losses,
-                         ::testing::Values(AttentionKind::kFused,
-                                           AttentionKind::kUnfused),
-                         [](const auto& info) {
-                           return info.param == AttentionKind::kFused
-                                      ? "Fused"
-                                      : "Unfused";
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Losses,
+    ::testing::Values(Shape{"Fused", false, AttentionKind::kFused},
+                      Shape{"Unfused", false, AttentionKind::kUnfused},
+                      Shape{"LlamaFused", true, AttentionKind::kFused},
+                      Shape{"LlamaUnfused", true, AttentionKind::kUnfused}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // What is stored where, in bytes of the plan.
 TEST(Bf16, HalvesWeightsAndActivationsAndKeepsMasters) {
