@@ -577,7 +577,7 @@ TEST_F(CommandLine, GetAndDescribe) {
   EXPECT_EQ(Run({"get", "a1b2c3d4"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("succeeded"));
   EXPECT_EQ(Run({"describe", "a1b2c3d4"}), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("predicted memory"));
+  EXPECT_THAT(out_.str(), HasSubstr("predicted and as measured in step 3"));
   EXPECT_THAT(out_.str(), HasSubstr("last steps"));
   EXPECT_EQ(Run({"describe", "a1b2c3d4", "--output", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["last_steps"].size(), 3u);
@@ -645,10 +645,11 @@ TEST_F(CommandLine, APlanThatDoesNotFitIsShown) {
   response.mutable_plan()->set_policy("none");
   response.mutable_plan()->set_budget_bytes(1024);
   response.mutable_plan()->add_ranks()->set_peak_bytes(4096);
+  response.mutable_plan()->set_shortfall("short of 3072 B: buy more");
   service_.SetPlan(response);
   EXPECT_EQ(Run({"plan", "spec.yaml"}), 9);
   EXPECT_THAT(out_.str(), HasSubstr("DOES NOT FIT"));
-  EXPECT_THAT(err_.str(), HasSubstr("short of 3.00 KiB (3072 B)"));
+  EXPECT_THAT(err_.str(), HasSubstr("does not fit: short of 3072 B: buy more"));
   EXPECT_EQ(Run({"plan", "spec.yaml", "--output", "json"}), 9);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["fits"], false);
   EXPECT_EQ(nlohmann::json::parse(err_.str())["error"]["code"],

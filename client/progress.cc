@@ -36,13 +36,6 @@ std::vector<std::string> Fields(const Progress& progress) {
       absl::StrCat("step ", progress.step, "/", progress.planned_steps)};
   if (progress.step == 0) return fields;
   fields.push_back(absl::StrCat("loss ", FormatLoss(progress.loss)));
-  const absl::Duration remaining = RemainingTime(progress);
-  if (remaining < absl::InfiniteDuration() &&
-      remaining > absl::ZeroDuration()) {
-    fields.push_back(absl::StrCat("ETA ", DurationText(remaining)));
-  }
-  fields.push_back(
-      absl::StrCat(FormatCount(progress.tokens_per_second), " tokens/s"));
   fields.push_back(
       progress.budget_bytes > 0
           ? absl::StrCat("memory ", FormatBytes(progress.peak_bytes), " of ",
@@ -50,6 +43,13 @@ std::vector<std::string> Fields(const Progress& progress) {
           : absl::StrCat("memory ", FormatBytes(progress.peak_bytes)));
   fields.push_back(
       absl::StrCat("recompute ", FormatPercent(progress.recompute_share)));
+  const absl::Duration remaining = RemainingTime(progress);
+  if (remaining < absl::InfiniteDuration() &&
+      remaining > absl::ZeroDuration()) {
+    fields.push_back(absl::StrCat("ETA ", DurationText(remaining)));
+  }
+  fields.push_back(
+      absl::StrCat(FormatCount(progress.tokens_per_second), " tokens/s"));
   return fields;
 }
 

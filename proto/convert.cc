@@ -98,8 +98,8 @@ absl::StatusOr<Decision> DecisionFromMessage(const v1::Decision& message) {
       "unknown decision: ", message.decision(), ": ", message.value()));
 }
 
-// "L*.mlp_act.y" in layers 0..95 -> "L0-L95.mlp_act.y", in one layer
-// "L3.mlp_act.y".
+// "L*.mlp.act.y" in layers 0..95 -> "L0-L95.mlp.act.y", in one layer
+// "L3.mlp.act.y".
 std::string RangeName(const Decision& decision) {
   if (decision.first_layer < 0 || decision.value.substr(0, 2) != "L*") {
     return decision.value;
@@ -215,6 +215,7 @@ absl::StatusOr<Plan> PlanFromMessage(const v1::Plan& message) {
   plan.model_flops = message.model_flops();
   plan.recompute_flops = message.recompute_flops();
   plan.notes = {message.notes().begin(), message.notes().end()};
+  plan.shortfall = message.shortfall();
   plan.backend = BackendFromMessage(message.backend());
   for (const v1::Decision& decision : message.decisions()) {
     EBB_ASSIGN_OR_RETURN(plan.decisions.emplace_back(),
@@ -253,6 +254,7 @@ v1::Plan PlanToMessage(const Plan& plan) {
   message.set_model_flops(plan.model_flops);
   message.set_recompute_flops(plan.recompute_flops);
   for (const std::string& note : plan.notes) message.add_notes(note);
+  message.set_shortfall(plan.shortfall);
   *message.mutable_backend() = BackendToMessage(plan.backend);
   for (const Decision& decision : plan.decisions) {
     v1::Decision& copy = *message.add_decisions();

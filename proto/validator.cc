@@ -287,7 +287,7 @@ class Checker {
                      "0123456789_.*") != std::string::npos) {
         Add(item, absl::StrCat("\"", text, "\""),
             "must be an op name or a value name, with * for any part",
-            "write it as in gelu or L*.mlp_act.y");
+            "write it as in gelu or L*.mlp.act.y");
         bad_.insert(path);
       }
     }
@@ -443,7 +443,7 @@ class Checker {
       if (policy == v1::POLICY_CUSTOM && memory.recompute().empty()) {
         Add("memory.recompute", "[]",
             "must name ops or values for policy custom",
-            "write it as in [gelu, L*.mlp_act.y]");
+            "write it as in [gelu, L*.mlp.act.y]");
       } else if (policy != v1::POLICY_CUSTOM && !memory.recompute().empty()) {
         Add("memory.recompute",
             absl::StrCat("[", absl::StrJoin(memory.recompute(), ", "), "]"),
@@ -481,7 +481,7 @@ class Checker {
       if (has_format && encode.values().empty()) {
         Add("memory.encode.values", "[]",
             "must name values when memory.encode.format is set",
-            "write it as in [L*.mlp_act.y]");
+            "write it as in [L*.mlp.act.y]");
       } else if (!has_format && !encode.values().empty()) {
         Add("memory.encode.format", "none",
             "must be set when memory.encode.values names values",

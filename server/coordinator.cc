@@ -140,64 +140,6 @@ absl::Status CheckSampleRequest(const v1::SampleJobRequest& request,
   return absl::OkStatus();
 }
 
-std::string FormatBytes(int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? absl::StrCat(bytes, " B")
-                   : absl::StrFormat("%.2f %s", value, kUnits[unit]);
-}
-
-// What a plan that does not fit lacks, and the nearest change that fits.
-absl::Status DoesNotFit(const Plan& plan) {
-  const RankPlan* worst = nullptr;
-  for (const RankPlan& rank : plan.ranks) {
-    if (worst == nullptr || rank.peak_bytes > worst->peak_bytes) worst = &rank;
-  }
-  if (worst == nullptr) {
-    return absl::ResourceExhaustedError("the job does not fit");
-  }
-  const auto largest =
-      std::max_element(worst->memory.bytes.begin(), worst->memory.bytes.end());
-  const auto largest_class =
-      static_cast<MemoryClass>(largest - worst->memory.bytes.begin());
-  std::string message = absl::StrCat(
-      "the job does not fit: need ", FormatBytes(worst->peak_bytes), ", have ",
-      FormatBytes(plan.budget_bytes), ", short by ",
-      FormatBytes(worst->peak_bytes - plan.budget_bytes), ": rank ",
-      worst->rank, ", largest class ", MemoryClassName(largest_class), " with ",
-      FormatBytes(*largest));
-  const PlanCandidate* nearest = nullptr;   // cheapest that fits
-  const PlanCandidate* smallest = nullptr;  // smallest of all
-  for (const PlanCandidate& candidate : plan.pareto) {
-    if (smallest == nullptr || candidate.peak_bytes < smallest->peak_bytes) {
-      smallest = &candidate;
-    }
-    if (candidate.fits &&
-        (nearest == nullptr ||
-         candidate.recompute_flops < nearest->recompute_flops)) {
-      nearest = &candidate;
-    }
-  }
-  if (nearest != nullptr) {
-    absl::StrAppend(&message,
-                    "; nearest that fits: memory.policy: ", nearest->policy,
-                    " needs ", FormatBytes(nearest->peak_bytes));
-  } else if (smallest != nullptr && smallest->peak_bytes < worst->peak_bytes) {
-    absl::StrAppend(&message, "; no policy fits: the smallest, ",
-                    smallest->policy,
-                    ", needs memory.budget: ", smallest->peak_bytes);
-  } else {
-    absl::StrAppend(&message, "; no policy needs less: set memory.budget: ",
-                    worst->peak_bytes, ", or a smaller batch.micro");
-  }
-  return absl::ResourceExhaustedError(message);
-}
-
 // A worker's backend against the plan's: what decides bits must agree; probed
 // bytes may differ by a page.
 std::string BackendDifference(const v1::Backend& planned,
@@ -436,7 +378,10 @@ absl::StatusOr<v1::Job> Coordinator::CreateJob(
   EBB_ASSIGN_OR_RETURN(Planned planned,
                        PlanSpec(request.spec(), /*allow_built_in=*/false));
   EBB_RETURN_IF_ERROR(parts_.check_files(planned.spec));
-  if (!planned.plan.fits) return DoesNotFit(planned.plan);
+  if (!planned.plan.fits) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the job does not fit: ", planned.plan.shortfall));
+  }
 
   absl::MutexLock lock(&mutex_);
   // A twin of this request may have come first.

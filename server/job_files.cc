@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/strip.h"
 #include "kernels/status.h"
 #include "proto/violations.h"
 #include "worker/checkpoint/initial_weights.h"
@@ -42,10 +43,20 @@ absl::Status CheckJobFiles(const JobSpec& spec) {
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;
   const auto add = [&](absl::string_view field, absl::string_view value,
                        const absl::Status& status) {
+    // Field and value stand in the violation: once is enough.
+    absl::string_view rule = status.message();
+    for (const absl::string_view known : {field, value}) {
+      if (absl::ConsumeSuffix(&rule, known)) absl::ConsumeSuffix(&rule, ": ");
+    }
     v1::Violation& violation = violations.emplace_back();
     violation.set_field(std::string(field));
     violation.set_value(std::string(value));
-    violation.set_rule(std::string(status.message()));
+    violation.set_rule(std::string(rule));
+    if (absl::IsNotFound(status)) {
+      violation.set_fix(
+          "check the path: a relative one starts at the spec's folder, in "
+          "--set at the working directory");
+    }
   };
   for (const DataProblem& problem : CheckDataFiles(spec, 1).problems) {
     add(problem.field, problem.value, problem.status);

@@ -48,9 +48,13 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
   add("id", job.id());
   add("name", OneLine(job.name(), 200));
   const std::string reason = ReasonWord(job);
-  add("state", absl::StrCat(StateWord(job), reason.empty() ? "" : ": ", reason,
-                            job.message().empty() ? "" : ": ",
-                            OneLine(job.message(), 2000)));
+  const std::vector<std::string> message = MessageLines(job);
+  add("state",
+      absl::StrCat(StateWord(job), reason.empty() ? "" : ": ", reason,
+                   job.message().empty() ? "" : ": ", message.front()));
+  for (size_t n = 1; n < message.size(); ++n) {
+    add(n == 1 ? "last log" : "", message[n]);
+  }
   if (job.attempt() > 0) add("attempt", absl::StrCat(job.attempt()));
   add_time("created", ToTime(job.create_time()));
   add_time("started", ToTime(job.start_time()));
@@ -90,8 +94,14 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
                            FormatFlops(plan.model_flops()), " and recompute ",
                            FormatFlops(plan.recompute_flops()),
                            " a step (attention as full square)"));
-  absl::StrAppend(&text, "\npredicted memory at the peak of a step:\n",
-                  PlanMemoryText(plan));
+  absl::StrAppend(
+      &text,
+      steps.empty()
+          ? "\npredicted memory at the peak of a step:\n"
+          : absl::StrCat("\nmemory at the peak of a step, predicted and as "
+                         "measured in step ",
+                         steps.back().step(), ":\n"),
+      PlanMemoryText(plan, steps.empty() ? nullptr : &steps.back()));
   if (!steps.empty()) {
     Table table = StepTable();
     for (const v1::Step& step : steps) table.AddRow(StepRow(step));

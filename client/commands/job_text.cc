@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/exit_code.h"
 #include "client/format.h"
@@ -161,10 +162,20 @@ std::string EndText(const v1::Job& job) {
   }
   if (job.state() == v1::STATE_FAILED) {
     absl::StrAppend(&text, ": ", ReasonWord(job), ": ",
-                    OneLine(job.message(), 2000), " (`ebb logs ", job.id(),
+                    MessageLines(job).front(), " (`ebb logs ", job.id(),
                     "` shows what the ranks said)");
   }
   return text;
+}
+
+std::vector<std::string> MessageLines(const v1::Job& job) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line :
+       absl::StrSplit(job.message(), '\n', absl::SkipWhitespace())) {
+    lines.push_back(OneLine(line, 2000));
+  }
+  if (lines.empty()) lines.emplace_back();
+  return lines;
 }
 
 int JobExitCode(const v1::Job& job) {

@@ -54,6 +54,10 @@ double RecomputeShare(double model_flops, double recompute_flops);
 // How a final job ended, one line.
 std::string EndText(const v1::Job& job);
 
+// The lines of the job's message: what happened, then the last lines in the log
+// of the rank that failed. At least one.
+std::vector<std::string> MessageLines(const v1::Job& job);
+
 // SUCCEEDED 0, FAILED 100, CANCELLED 103. REQUIRES: the job is final.
 int JobExitCode(const v1::Job& job);
 

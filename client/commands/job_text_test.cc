@@ -83,7 +83,7 @@ TEST(JobText, EndOfAJob) {
   job.set_last_step(0);
   EXPECT_EQ(EndText(job),
             "a1b2c3d4 failed after 3m 05s: step 0/200: worker_exited: rank 0: "
-            "signal 9\\n (`ebb logs a1b2c3d4` shows what the ranks said)");
+            "signal 9 (`ebb logs a1b2c3d4` shows what the ranks said)");
   EXPECT_EQ(JobExitCode(job), 100);
   job.set_state(v1::STATE_CANCELLED);
   EXPECT_EQ(JobExitCode(job), 103);
@@ -96,6 +96,20 @@ TEST(JobText, TimesThatAreNotSet) {
 TEST(JobText, SharesOfNothingAreZero) {
   EXPECT_EQ(RecomputeShare(0, 0), 0);
   EXPECT_EQ(RecomputeShare(3, 1), 0.25);
+}
+
+TEST(JobText, AMessageOfSeveralLinesEndsInOne) {
+  v1::Job job;
+  job.set_id("a1b2c3d4");
+  job.set_state(v1::STATE_FAILED);
+  job.set_message("rank 0: signal 9\n\nlast line\x01 of the log\n");
+  EXPECT_EQ(MessageLines(job),
+            (std::vector<std::string>{"rank 0: signal 9",
+                                      "last line\\x01 of the log"}));
+  EXPECT_EQ(EndText(job).find("last line"), std::string::npos);
+  EXPECT_NE(EndText(job).find("rank 0: signal 9"), std::string::npos);
+  job.set_message("");
+  EXPECT_EQ(MessageLines(job), std::vector<std::string>{""});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // `ebb plan`: what would happen.
+#include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/plan_text.h"
 #include "client/connection.h"
@@ -8,6 +9,7 @@
 #include "kernels/status.h"
 #include "nlohmann/json.hpp"
 #include "proto/job_service.pb.h"
+#include "proto/violations.h"
 
 namespace ebb {
 
@@ -38,8 +40,9 @@ absl::StatusOr<int> RunPlan(const CommandContext& context,
   }
   if (plan.fits()) return kExitOk;
   *environment.out << std::flush;
-  PrintError(absl::ResourceExhaustedError(ShortfallText(plan)), context.output,
-             *environment.err);
+  PrintError(absl::ResourceExhaustedError(absl::StrCat(
+                 "does not fit: ", OneLine(plan.shortfall(), 2000))),
+             context.output, *environment.err);
   return kExitDoesNotFit;
 }
 

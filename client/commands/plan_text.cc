@@ -2,7 +2,6 @@
 #include "client/commands/plan_text.h"
 
 #include <algorithm>
-#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "client/commands/job_text.h"
 #include "client/format.h"
 #include "client/table.h"
+#include "proto/job_service.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/violations.h"
 
@@ -76,27 +76,50 @@ std::string DecisionTable(const v1::Plan& plan) {
 
 }  // namespace
 
-std::string PlanMemoryText(const v1::Plan& plan) {
+std::string PlanMemoryText(const v1::Plan& plan, const v1::Step* measured) {
   const std::vector<const v1::RankPlan*> ranks = ShownRanks(plan);
   std::vector<Column> columns = {{"CLASS"}};
   for (const v1::RankPlan* rank : ranks) {
     columns.push_back({absl::StrCat("RANK ", rank->rank()), true});
+    if (measured != nullptr) columns.push_back({"MEASURED", true});
   }
   Table table(columns);
-  const auto add_row = [&](const std::string& name, auto bytes_of) {
+  const auto measured_of = [&](const v1::RankPlan& rank,
+                               const std::string& memory_class) {
+    int64_t bytes = 0;  // of the class; of all: their sum
+    for (const v1::RankStep& step : measured->ranks()) {
+      if (step.rank() != rank.rank()) continue;
+      for (const auto& [name, memory] : step.memory()) {
+        if (memory_class.empty() || name == memory_class) {
+          bytes += memory.peak_bytes();
+        }
+      }
+    }
+    return FormatExactBytes(bytes);
+  };
+  // `memory_class`: what of a step stands beside; null: nothing.
+  const auto add_row = [&](const std::string& name, auto bytes_of,
+                           const char* memory_class = nullptr) {
     std::vector<std::string> row = {name};
     for (const v1::RankPlan* rank : ranks) {
       row.push_back(FormatExactBytes(bytes_of(*rank)));
+      if (measured == nullptr) continue;
+      row.push_back(memory_class == nullptr ? ""
+                                            : measured_of(*rank, memory_class));
     }
     table.AddRow(row);
   };
   for (const std::string& name : MemoryClasses()) {
-    add_row(name, [&](const v1::RankPlan& rank) {
-      const auto it = rank.memory().find(name);
-      return it == rank.memory().end() ? 0 : it->second;
-    });
+    add_row(
+        name,
+        [&](const v1::RankPlan& rank) {
+          const auto it = rank.memory().find(name);
+          return it == rank.memory().end() ? 0 : it->second;
+        },
+        name.c_str());
   }
-  add_row("peak", [](const auto& rank) { return rank.peak_bytes(); });
+  add_row(
+      "peak", [](const auto& rank) { return rank.peak_bytes(); }, "");
   add_row("state arena",
           [](const auto& rank) { return rank.state_arena_bytes(); });
   add_row("step arena",
@@ -149,34 +172,6 @@ std::string PlanText(const v1::Plan& plan, absl::string_view job_name) {
     for (const std::string& note : plan.notes()) {
       absl::StrAppend(&text, "  ", OneLine(note, 2000), "\n");
     }
-  }
-  return text;
-}
-
-std::string ShortfallText(const v1::Plan& plan) {
-  const int64_t need = PeakBytes(plan);
-  std::string text =
-      absl::StrCat("does not fit: need ", FormatExactBytes(need), ", have ",
-                   FormatExactBytes(plan.budget_bytes()), ", short of ",
-                   FormatExactBytes(need - plan.budget_bytes()), ": ");
-  // The one that recomputes least of those that fit; else the smallest.
-  const v1::PlanCandidate* best = nullptr;
-  for (const v1::PlanCandidate& candidate : plan.pareto()) {
-    const auto key = [](const v1::PlanCandidate& c) {
-      return std::tuple(!c.fits(), c.fits() ? c.recompute_flops() : 0.0,
-                        c.peak_bytes());
-    };
-    if (best == nullptr || key(candidate) < key(*best)) best = &candidate;
-  }
-  if (best == nullptr) {
-    absl::StrAppend(&text, "raise memory.budget or lower batch.micro");
-  } else if (best->fits()) {
-    absl::StrAppend(&text, "memory.policy ", best->policy(), " fits, with ",
-                    FormatExactBytes(best->peak_bytes()));
-  } else {
-    absl::StrAppend(&text, "the smallest policy, ", best->policy(), ", needs ",
-                    FormatExactBytes(best->peak_bytes()),
-                    ": raise memory.budget or lower batch.micro");
   }
   return text;
 }

@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/job_service.pb.h"
 #include "proto/plan.pb.h"
 
 namespace ebb {
@@ -103,31 +104,22 @@ TEST(PlanText, ManyRanksShowTheLargest) {
                              testing::Not(testing::HasSubstr("RANK 0"))));
 }
 
-TEST(PlanText, ShortfallNamesTheCheapestPolicyThatFits) {
-  v1::Plan plan = SmallPlan();
-  plan.set_fits(false);
-  plan.set_budget_bytes(1 << 20);
-  plan.clear_pareto();
-  *plan.add_pareto() = Candidate("full", 800 << 10, 9e9, true);
-  *plan.add_pareto() = Candidate("sqrt", 900 << 10, 8e9, true);
-  *plan.add_pareto() = Candidate("none", 4 << 20, 0, false);
-  EXPECT_EQ(ShortfallText(plan),
-            "does not fit: need 1.00 MiB (1049088 B), have 1.00 MiB (1048576 "
-            "B), short of 512 B: memory.policy sqrt fits, with 900 KiB (921600 "
-            "B)");
-}
-
-TEST(PlanText, ShortfallWithoutAWayOutNamesTheSmallest) {
-  v1::Plan plan = SmallPlan();
-  plan.set_budget_bytes(1024);
-  plan.clear_pareto();
-  *plan.add_pareto() = Candidate("none", 4 << 20, 0, false);
-  *plan.add_pareto() = Candidate("full", 2 << 20, 9e9, false);
-  EXPECT_THAT(ShortfallText(plan),
-              testing::HasSubstr("the smallest policy, full, needs 2.00 MiB"));
-  plan.clear_pareto();
-  EXPECT_THAT(ShortfallText(plan), testing::EndsWith("raise memory.budget or "
-                                                     "lower batch.micro"));
+TEST(PlanText, MeasuredMemoryStandsBesideThePredicted) {
+  v1::Plan plan;
+  v1::RankPlan* rank = plan.add_ranks();
+  rank->set_peak_bytes(300);
+  (*rank->mutable_memory())["saved"] = 200;
+  (*rank->mutable_memory())["live"] = 100;
+  v1::Step step;
+  v1::RankStep* measured = step.add_ranks();
+  (*measured->mutable_memory())["saved"].set_peak_bytes(201);
+  (*measured->mutable_memory())["live"].set_peak_bytes(102);
+  const std::string text = PlanMemoryText(plan, &step);
+  EXPECT_THAT(text, testing::ContainsRegex("CLASS +RANK 0 +MEASURED"));
+  EXPECT_THAT(text, testing::ContainsRegex("saved +200 B +201 B"));
+  EXPECT_THAT(text, testing::ContainsRegex("peak +300 B +303 B"));
+  EXPECT_THAT(PlanMemoryText(plan),
+              testing::Not(testing::HasSubstr("MEASURED")));
 }
 
 }  // namespace

@@ -232,33 +232,59 @@ std::vector<MemorySpec> Alternatives(const MemorySpec& memory) {
   return all;
 }
 
-// Says by how much the job misses its budget and what would fit.
+// "52.9 MiB (55429376 B)".
+std::string ExactBytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes, " B")
+                   : absl::StrFormat("%.*f %s (%d B)",
+                                     value < 10    ? 2
+                                     : value < 100 ? 1
+                                                   : 0,
+                                     value, kUnits[unit], bytes);
+}
+
+// Says by how much the job misses its budget and what would fit: of the
+// policies the one that computes least again, and the largest micro batch.
 absl::Status ExplainMisfit(const JobSpec& spec, const Backend& backend,
                            Plan& plan) {
   const RankPlan& rank = plan.ranks[0];
-  std::vector<std::string> classes;
-  for (int c = 0; c < kNumMemoryClasses; ++c) {
-    if (rank.memory.bytes[c] == 0) continue;
-    classes.push_back(absl::StrCat(MemoryClassName(static_cast<MemoryClass>(c)),
-                                   " ", rank.memory.bytes[c]));
-  }
-  plan.notes.push_back(
-      absl::StrCat("does not fit: need ", rank.peak_bytes, " bytes, budget ",
-                   plan.budget_bytes, " bytes, short of ",
-                   rank.peak_bytes - plan.budget_bytes,
-                   " bytes: rank 0: ", absl::StrJoin(classes, ", ")));
-  bool found = false;
+  const auto largest =
+      std::max_element(rank.memory.bytes.begin(), rank.memory.bytes.end());
+  plan.shortfall = absl::StrCat("need ", ExactBytes(rank.peak_bytes), ", have ",
+                                ExactBytes(plan.budget_bytes), ", short of ",
+                                ExactBytes(rank.peak_bytes - plan.budget_bytes),
+                                " on rank ", rank.rank, ", most of it ",
+                                MemoryClassName(static_cast<MemoryClass>(
+                                    largest - rank.memory.bytes.begin())),
+                                " with ", ExactBytes(*largest));
+  std::vector<std::string> ways;
+  const PlanCandidate* policy = nullptr;    // least recompute of those that fit
+  const PlanCandidate* smallest = nullptr;  // of all
   for (const PlanCandidate& candidate : plan.pareto) {
-    if (!candidate.fits) continue;
-    plan.notes.push_back(absl::StrCat(
-        "fits with memory.policy ", candidate.policy, ": peak ",
-        candidate.peak_bytes, " bytes, ",
-        absl::StrFormat(
-            "%.1f %%", 100 * candidate.recompute_flops / candidate.model_flops),
-        " of the model's FLOPs again"));
-    found = true;
+    if (smallest == nullptr || candidate.peak_bytes < smallest->peak_bytes) {
+      smallest = &candidate;
+    }
+    if (candidate.fits && (policy == nullptr || candidate.recompute_flops <
+                                                    policy->recompute_flops)) {
+      policy = &candidate;
+    }
   }
-  for (int micro = spec.micro_batch / 2; micro >= 1; micro /= 2) {
+  if (policy != nullptr) {
+    ways.push_back(absl::StrCat(
+        "memory.policy ", policy->policy, " fits, with ",
+        ExactBytes(policy->peak_bytes), " and ",
+        absl::StrFormat("%.1f %%",
+                        100 * policy->recompute_flops /
+                            (policy->model_flops + policy->recompute_flops)),
+        " of all FLOPs recompute"));
+  }
+  for (int micro = spec.micro_batch - 1; micro >= 1; --micro) {
     if (spec.global_batch % micro != 0) continue;
     JobSpec smaller = spec;
     smaller.micro_batch = micro;
@@ -266,17 +292,30 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Backend& backend,
     EBB_ASSIGN_OR_RETURN(const Priced priced,
                          Price(smaller, graph, spec.memory, backend));
     if (priced.rank.peak_bytes > plan.budget_bytes) continue;
-    plan.notes.push_back(absl::StrCat("fits with batch.micro ", micro,
-                                      ": peak ", priced.rank.peak_bytes,
-                                      " bytes"));
-    found = true;
+    ways.push_back(absl::StrCat("batch.micro ", micro, " fits, with ",
+                                ExactBytes(priced.rank.peak_bytes)));
     break;
   }
-  if (!found) {
-    plan.notes.push_back(
-        "no policy and no batch.micro fits: set a larger memory.budget or a "
-        "smaller model");
+  if (ways.empty()) {
+    JobSpec least = spec;
+    least.micro_batch = 1;
+    least.memory.policy = Policy::kFull;
+    least.memory.group = 1;
+    EBB_ASSIGN_OR_RETURN(const Graph graph, BuildTrainingGraph(least));
+    EBB_ASSIGN_OR_RETURN(const Priced priced,
+                         Price(least, graph, least.memory, backend));
+    ways.push_back(absl::StrCat("the smallest policy, ", smallest->policy,
+                                ", needs ", ExactBytes(smallest->peak_bytes)));
+    if (spec.micro_batch > 1) {
+      ways.push_back(absl::StrCat("full with batch.micro 1 needs ",
+                                  ExactBytes(priced.rank.peak_bytes)));
+    }
+    ways.push_back(priced.rank.peak_bytes <= plan.budget_bytes
+                       ? "set both"
+                       : "set memory.budget to one of these or take a smaller "
+                         "model");
   }
+  absl::StrAppend(&plan.shortfall, ": ", absl::StrJoin(ways, "; "));
   return absl::OkStatus();
 }
 

@@ -13,7 +13,7 @@ namespace ebb {
 
 // The plan of the spec's policy, with predicted memory, FLOPs, a reason for
 // every decision and the cost of each other policy. A job that does not fit its
-// budget is a plan with fits = false whose notes name the shortfall and the
+// budget is a plan with fits = false whose shortfall names the bytes and the
 // nearest changes that fit.
 // Errors: INVALID_ARGUMENT or UNIMPLEMENTED, naming the spec's field.
 absl::StatusOr<Plan> PlanJob(const JobSpec& spec, const Backend& backend);

@@ -113,12 +113,32 @@ TEST(PlanJob, MisfitNamesShortfallAndWhatFits) {
   spec.memory.budget_bytes = full;
   const Plan plan = Planned(spec);
   EXPECT_FALSE(plan.fits);
-  const std::string notes = absl::StrJoin(plan.notes, "\n");
-  EXPECT_THAT(notes, HasSubstr(absl::StrCat("short of ", none - full)));
-  EXPECT_THAT(notes, HasSubstr("fits with memory.policy full"));
+  EXPECT_THAT(plan.shortfall, HasSubstr("short of"));
+  EXPECT_THAT(plan.shortfall, HasSubstr(absl::StrCat(none - full, " B)")));
+  EXPECT_THAT(plan.shortfall, HasSubstr("memory.policy full fits, with"));
   spec.memory.budget_bytes = 1;
-  EXPECT_THAT(absl::StrJoin(Planned(spec).notes, "\n"),
-              HasSubstr("no policy and no batch.micro fits"));
+  const std::string nothing = Planned(spec).shortfall;
+  EXPECT_THAT(nothing, HasSubstr("the smallest policy, full, needs"));
+  EXPECT_THAT(nothing, HasSubstr(absl::StrCat(full, " B)")));
+  EXPECT_THAT(nothing, HasSubstr("set memory.budget to one of these"));
+  EXPECT_EQ(Planned(SmallJob(AttentionKind::kFused)).shortfall, "");
+}
+
+// A policy and a micro batch that only together fit are both named.
+TEST(PlanJob, MisfitNamesTwoChangesThatFitTogether) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.micro_batch = spec.global_batch;
+  spec.memory.policy = Policy::kFull;
+  const int64_t full = Planned(spec).ranks[0].peak_bytes;
+  spec.micro_batch = 1;
+  const int64_t least = Planned(spec).ranks[0].peak_bytes;
+  ASSERT_GT(full, least);
+  spec.memory.policy = Policy::kNone;
+  const int64_t small = Planned(spec).ranks[0].peak_bytes;
+  ASSERT_GT(std::min(small, full), least);
+  spec.micro_batch = spec.global_batch;
+  spec.memory.budget_bytes = least;
+  EXPECT_THAT(Planned(spec).shortfall, HasSubstr("set both"));
 }
 
 TEST(PlanJob, CandidatesAreSortedByPeak) {

@@ -181,7 +181,7 @@ absl::StatusOr<std::unique_ptr<TokenFiles>> TokenFiles::Open(
   }
   if (!paths.ok()) return Annotate(paths.status(), field);
   if (paths->empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::NotFoundError(absl::StrCat(
         "no such file, nor one that matches: ", pattern, ": ", field));
   }
   std::unique_ptr<TokenFiles> files(new TokenFiles);

@@ -29,9 +29,10 @@ absl::StatusOr<std::unique_ptr<TokenFiles>> Open(
 
 // Expects INVALID_ARGUMENT that names field and path and says all of `parts`.
 void ExpectRefused(const std::string& path, std::vector<std::string> parts,
-                   DataFormat format = DataFormat::kAuto) {
+                   DataFormat format = DataFormat::kAuto,
+                   absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   const absl::Status status = Open(path, format).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(status.code(), code) << status;
   parts.push_back(path);
   parts.push_back("data.train");
   for (const std::string& part : parts) {
@@ -186,8 +187,10 @@ TEST_F(TokenFilesTest, RefusesAFileWithoutReadPermission) {
 TEST_F(TokenFilesTest, RefusesEmptyFilesAndPatternsWithoutMatch) {
   ExpectRefused(Write("empty.txt", ""), {"empty file", "found 0 bytes"});
   ExpectRefused(Write("empty.bin", ""), {"empty file", "found 0 bytes"});
-  ExpectRefused(directory_ / "none.txt", {"no such file"});
-  ExpectRefused(directory_ / "*.none", {"no such file, nor one that matches"});
+  ExpectRefused(directory_ / "none.txt", {"no such file"}, DataFormat::kAuto,
+                absl::StatusCode::kNotFound);
+  ExpectRefused(directory_ / "*.none", {"no such file, nor one that matches"},
+                DataFormat::kAuto, absl::StatusCode::kNotFound);
 }
 
 TEST_F(TokenFilesTest, RefusesAnEmptyFileAmongShards) {

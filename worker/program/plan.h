@@ -67,6 +67,7 @@ struct Plan {
   std::vector<RankPlan> ranks;
   std::vector<PlanCandidate> pareto;
   std::vector<std::string> notes;
+  std::string shortfall;  // if it does not fit: by how much, and what would
   Backend backend;
 };
 
