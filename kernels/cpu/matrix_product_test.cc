@@ -262,10 +262,11 @@ TEST_F(MatrixProduct, OfBf16AgreesWithSumsInDouble) {
       p.c = p.add ? static_cast<void*>(sums.data()) : rounded.data();
       MultiplyIn(p, one.workspace_bytes(backend_));
       if (!p.add) sums = Widened(rounded);
+      const std::vector<float> a_exact = Widened(a), b_exact = Widened(b);
       for (int64_t i = 0; i < p.m * p.n; i += 1 + p.m * p.n / 997) {
         const int64_t column = i % p.n;
         const double expected =
-            Expected(p, Widened(a), Widened(b), i / p.n, column) +
+            Expected(p, a_exact, b_exact, i / p.n, column) +
             (p.bias != nullptr ? ToFloat(bias[column]) : 0);
         const double rounding = p.add ? 0 : std::abs(expected) / 256;
         ASSERT_NEAR(sums[i], expected, 1e-6 * std::sqrt(p.k) + rounding) << i;
