@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/checkpoint/huggingface.h"
 #include "worker/model/job_spec.h"
 #include "worker/runtime/testing/test_job.h"
 #include "worker/runtime/testing/weights.h"
@@ -117,12 +118,21 @@ void Fill(const std::string& name, std::vector<float>& values) {
 
 class PyTorchGolden : public ::testing::TestWithParam<Golden> {
  protected:
-  static void Train(AttentionKind attention) {
+  // through_files: the weights go out to Hugging Face files and come from them.
+  static void Train(AttentionKind attention, bool through_files) {
     const Golden& golden = GetParam();
     JobSpec spec = golden.spec;
     spec.model.attention = attention;
     const TestDirectory directory;
     spec.checkpoint.init_from = CraftWeights(spec, directory.path(), Fill);
+    if (through_files) {
+      const auto crafted = CheckpointReader::Open(spec.checkpoint.init_from);
+      ASSERT_TRUE(crafted.ok()) << crafted.status();
+      spec.checkpoint.init_from = directory.path() + "/files";
+      const auto exported =
+          ExportHuggingFace(*crafted, spec.model, spec.checkpoint.init_from);
+      ASSERT_TRUE(exported.ok()) << exported.status();
+    }
     const JobRun run = RunJob(spec);
     ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
     ASSERT_EQ(run.steps.size(), golden.losses.size());
@@ -137,11 +147,11 @@ class PyTorchGolden : public ::testing::TestWithParam<Golden> {
 };
 
 TEST_P(PyTorchGolden, FusedAttentionTrainsTheSame) {
-  Train(AttentionKind::kFused);
+  Train(AttentionKind::kFused, /*through_files=*/false);
 }
 
-TEST_P(PyTorchGolden, UnfusedAttentionTrainsTheSame) {
-  Train(AttentionKind::kUnfused);
+TEST_P(PyTorchGolden, UnfusedAttentionTrainsTheSameFromHuggingFaceFiles) {
+  Train(AttentionKind::kUnfused, /*through_files=*/true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PyTorchGolden,

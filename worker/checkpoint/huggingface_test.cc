@@ -23,6 +23,7 @@
 #include "worker/checkpoint/huggingface_names.h"
 #include "worker/checkpoint/initial_weights.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/model/testing/llama_like.h"
 #include "worker/model/transformer.h"
 
 namespace ebb {
@@ -47,6 +48,12 @@ ModelSpec Gpt2Model() {
   model.vocab = 11;
   model.seq_len = 5;
   return model;
+}
+
+ModelSpec LlamaModel() {
+  ModelSpec model = Gpt2Model();
+  model.heads = 4;
+  return LlamaLike(model, /*kv_heads=*/2);
 }
 
 // Places for all parameters of a model.
@@ -280,6 +287,106 @@ TEST_F(HuggingFace, LargeTensorsComeBackAsTheyWere) {
   model.hidden = 96;
   model.ffn = 1 << 15;
   ExpectReads(model, Export(model));
+}
+
+TEST_F(HuggingFace, LlamaTensorsHaveTheirNamesShapesAndPlaces) {
+  const ModelSpec model = LlamaModel();
+  const Weights weights = Export(model);
+  const Tensors file = ReadFile("model.safetensors");
+  EXPECT_EQ(file.size(), 1u + 2u * 9u + 2u);
+  const Tensors& ebb = weights.tensors();
+  EXPECT_EQ(file.at("model.embed_tokens.weight"), ebb.at("embedding.weight"));
+  EXPECT_EQ(file.at("lm_head.weight"), ebb.at("head.weight"));
+  EXPECT_EQ(file.at("model.norm.weight"), ebb.at("final_norm.gain"));
+  EXPECT_EQ(file.at("model.layers.1.input_layernorm.weight"),
+            ebb.at("L1.attention_norm.gain"));
+  EXPECT_EQ(file.at("model.layers.1.post_attention_layernorm.weight"),
+            ebb.at("L1.mlp_norm.gain"));
+  EXPECT_EQ(file.at("model.layers.0.self_attn.o_proj.weight"),
+            ebb.at("L0.attention_out.weight"));
+  EXPECT_EQ(file.at("model.layers.0.mlp.down_proj.weight"),
+            ebb.at("L0.mlp.out.weight"));
+  // One behind the other: 8 rows of q, 4 of k, 4 of v; 20 of gate, 20 of up.
+  const auto expect_rows = [&](const std::string& whole,
+                               const std::vector<std::string>& parts) {
+    std::vector<float> rows;
+    for (const std::string& part : parts) {
+      const auto& values = file.at("model.layers.1." + part + ".weight");
+      rows.insert(rows.end(), values.begin(), values.end());
+    }
+    EXPECT_EQ(rows, ebb.at(whole));
+  };
+  expect_rows("L1.qkv.weight",
+              {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"});
+  expect_rows("L1.mlp.fc.weight", {"mlp.gate_proj", "mlp.up_proj"});
+  EXPECT_THAT(shapes_.at("model.layers.1.self_attn.k_proj.weight"),
+              ElementsAre(4, 8));
+  EXPECT_THAT(shapes_.at("model.layers.1.mlp.up_proj.weight"),
+              ElementsAre(20, 8));
+}
+
+TEST_F(HuggingFace, LlamaWeightsComeBackAsTheyWere) {
+  for (const bool option : {true, false}) {
+    ModelSpec model = LlamaModel();
+    model.tied_embeddings = option;
+    model.bias = option;
+    ExpectReads(model, Export(model));
+    ExpectReads(model, Export(model, 500));
+  }
+}
+
+TEST_F(HuggingFace, LlamaConfigsAreComparedFieldByField) {
+  ModelSpec model = LlamaModel();
+  Export(model);
+  ChangeJson("config.json", [](Json& config) {
+    config["hidden_act"] = "gelu";
+    config["rms_norm_eps"] = 1e-6;
+    config["attention_bias"] = true;
+    config["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}};
+    config["max_position_embeddings"] = 4;
+    config["num_key_value_heads"] = 4;
+    config.erase("intermediate_size");
+  });
+  model.rope_theta = 10000;
+  ExpectRefused(model,
+                {"hidden_act is \"gelu\" but model.activation is swiglu",
+                 "rms_norm_eps is 1e-06 but model.norm_eps is 1e-05",
+                 "attention_bias is true but model.bias is false",
+                 "rope_scaling.rope_type is \"llama3\" but Ebb's rope has no",
+                 "max_position_embeddings is 4 but model.seq_len is 5",
+                 "num_key_value_heads is 4 but model.kv_heads is 2",
+                 "intermediate_size is missing",
+                 "rope_theta is 500000 but model.rope_theta is 10000"});
+}
+
+TEST_F(HuggingFace, LlamaConfigsMaySayTheSameInOtherWays) {
+  ModelSpec model = LlamaModel();
+  const Weights weights = Export(model);
+  ChangeJson("config.json", [](Json& config) {
+    for (const char* name :
+         {"tie_word_embeddings", "hidden_act", "mlp_bias", "attention_bias",
+          "head_dim", "rope_theta", "rope_scaling"}) {
+      config.erase(name);
+    }
+    config["max_position_embeddings"] = 131072;
+    config["rope_parameters"] = {{"rope_type", "default"},
+                                 {"rope_theta", 500000.0}};
+  });
+  ExpectReads(model, weights);
+}
+
+// Each family's files say which: a spec of the other differs in all of it.
+TEST_F(HuggingFace, ASpecOfTheOtherFamilyIsTold) {
+  Export(LlamaModel());
+  ExpectRefused(
+      Gpt2Model(),
+      {"model_type llama means model.norm rmsnorm but it is layernorm",
+       "model.positions rope but it is learned",
+       "hidden_act is \"silu\" but model.activation is gelu"});
+  Export(Gpt2Model());
+  ExpectRefused(LlamaModel(),
+                {"model_type gpt2 means model.norm layernorm but it is rmsnorm",
+                 "model.kv_heads is 2"});
 }
 
 TEST_F(HuggingFace, MomentsLieBesideTheWeights) {
@@ -549,34 +656,36 @@ TEST_F(HuggingFace, LongListsAreCut) {
 // A good directory with bytes of its two JSON files changed either holds the
 // model or is refused.
 TEST_F(HuggingFace, SurvivesMutatedConfigsAndIndexes) {
-  const ModelSpec model = Gpt2Model();
-  const Weights weights = Export(model, 2000);
   uint64_t random = 20260402;
   const auto next = [&](uint64_t below) {
     random = philox::Mix(random + 0x9e3779b97f4a7c15);
     return random % below;
   };
   constexpr char kInteresting[] = "0123456789-{}[]\",:.eE \\u\0\xff\x80";
-  int accepted = 0;
-  constexpr int kMutants = 1000;
-  for (const char* name : {"config.json", "model.safetensors.index.json"}) {
-    const std::string good = Content(File(name));
-    for (int n = 0; n < kMutants; ++n) {
-      std::string bytes = good;
-      const size_t at = next(bytes.size());
-      if (next(2) == 0) {
-        bytes[at] = kInteresting[next(sizeof(kInteresting) - 1)];
-      } else {
-        bytes.erase(at, 1 + next(6));
+  constexpr int kMutants = 500;
+  for (const ModelSpec& model : {Gpt2Model(), LlamaModel()}) {
+    const Weights weights = Export(model, 2000);
+    int accepted = 0;
+    for (const char* name : {"config.json", "model.safetensors.index.json"}) {
+      const std::string good = Content(File(name));
+      for (int n = 0; n < kMutants; ++n) {
+        std::string bytes = good;
+        const size_t at = next(bytes.size());
+        if (next(2) == 0) {
+          bytes[at] = kInteresting[next(sizeof(kInteresting) - 1)];
+        } else {
+          bytes.erase(at, 1 + next(6));
+        }
+        Put(File(name), bytes);
+        accepted +=
+            CheckInitialWeights(Path("hf"), model, weights.wanted()).ok();
       }
-      Put(File(name), bytes);
-      accepted += CheckInitialWeights(Path("hf"), model, weights.wanted()).ok();
+      Put(File(name), good);
     }
-    Put(File(name), good);
+    // Spaces and fields that are not looked at may change.
+    EXPECT_GT(accepted, 0);
+    EXPECT_LT(accepted, kMutants);
   }
-  // Spaces and fields that are not looked at may change.
-  EXPECT_GT(accepted, 0);
-  EXPECT_LT(accepted, kMutants);
 }
 
 // Export.

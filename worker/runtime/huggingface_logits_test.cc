@@ -19,6 +19,7 @@
 #include "worker/checkpoint/huggingface_names.h"
 #include "worker/checkpoint/initial_weights.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/model/testing/llama_like.h"
 #include "worker/model/transformer.h"
 #include "worker/runtime/testing/forward_pass.h"
 #include "worker/runtime/testing/test_job.h"
@@ -40,6 +41,8 @@ ModelSpec Gpt2Model() {
   model.seq_len = kTokens;
   return model;
 }
+
+ModelSpec LlamaModel() { return LlamaLike(Gpt2Model(), /*kv_heads=*/2); }
 
 // As in the script.
 std::vector<float> Crafted(const std::string& name, int64_t elements) {
@@ -164,6 +167,10 @@ class HuggingFaceLogits : public ::testing::TestWithParam<AttentionKind> {
 
 TEST_P(HuggingFaceLogits, OfGpt2FilesArePyTorchs) {
   ExpectGolden(Gpt2Model(), "gpt2");
+}
+
+TEST_P(HuggingFaceLogits, OfLlamaFilesArePyTorchs) {
+  ExpectGolden(LlamaModel(), "llama");
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, HuggingFaceLogits,
