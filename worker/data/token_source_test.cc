@@ -228,7 +228,7 @@ TEST_F(TokenSourceTest, CheckReportsBothFieldsAtOnce) {
   EXPECT_EQ(check.problems[0].value, spec_.data.train);
   EXPECT_EQ(check.problems[1].field, "data.validation");
   for (const DataProblem& problem : check.problems) {
-    EXPECT_EQ(problem.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(problem.status.code(), absl::StatusCode::kNotFound);
   }
 }
 
