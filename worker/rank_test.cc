@@ -85,8 +85,7 @@ class Rank : public ::testing::Test {
 
 TEST_F(Rank, MissingDataIsReported) {
   v1::Finished finished = FinishedUnder(Assignment());
-  EXPECT_EQ(finished.code(),
-            static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(finished.code(), static_cast<int>(absl::StatusCode::kNotFound));
   EXPECT_THAT(finished.message(), HasSubstr("none.txt"));
   EXPECT_EQ(finished.last_step(), 0);
 }
