@@ -79,7 +79,8 @@ class ProcessLauncherTest : public ::testing::Test {
 TEST_F(ProcessLauncherTest, SeesTheWholeLifeOfAnAttempt) {
   ProcessLauncher launcher = Script(
       Alive() +
-      "env | grep ^EBB_ | sort > $D/environment; echo \"$@\" > $D/arguments\n"
+      "env | grep -E '^EBB_(STATE|JOB|ATTEMPT|RANK|SERVER)=' | sort "
+      "> $D/environment; echo \"$@\" > $D/arguments\n"
       "while [ ! -e $D/go ]; do sleep 0.01; done\n"
       "echo '{\"rank\": 0, \"exit_code\": -1, \"signal\": 9, \"stopped\": "
       "false}' > $D/rank-0.exit\n"

@@ -6,9 +6,9 @@
 #include "kernels/testing/op_suite.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <utility>
 
@@ -302,8 +302,11 @@ Values RunKernel(const Trial& trial, Kernel kernel, const Backend& backend,
 }
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](double one, double other) {
+                      return std::bit_cast<uint64_t>(one) ==
+                             std::bit_cast<uint64_t>(other);
+                    });
 }
 
 // Describes the worst deviation of `got`, or returns an empty text. An element

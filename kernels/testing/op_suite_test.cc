@@ -121,7 +121,8 @@ TEST(OpSuite, Bf16CasesHaveFp32ParameterGradients) {
   EXPECT_EQ(op_case.types[linear::kWeight].dtype, DType::kBf16);
   EXPECT_EQ(op_case.types[linear::kY].dtype, DType::kBf16);
   bool is_wider = false;
-  for (const double element : DrawGradients(op_case)[linear::kWeight]) {
+  const auto gradients = DrawGradients(op_case);
+  for (const double element : gradients[linear::kWeight]) {
     is_wider = is_wider || RoundedTo(DType::kBf16, element) != element;
   }
   EXPECT_TRUE(is_wider);
