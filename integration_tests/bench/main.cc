@@ -286,6 +286,8 @@ int Main(int argc, char** argv) {
   app.add_option("--peer-program", options.peer,
                  "program that measures the same work elsewhere");
   CLI11_PARSE(app, argc, argv);
+  // Lines appear as they are measured, through a pipe too.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return Run(options);
 }
 

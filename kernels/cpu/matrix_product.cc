@@ -1,4 +1,4 @@
-// Primitives of oneDNN 2.6, cached by shape.
+// The cut among threads, and primitives of oneDNN 2.6 cached by shape.
 #include "kernels/cpu/matrix_product.h"
 
 #include <omp.h>
@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
@@ -18,9 +19,9 @@
 namespace ebb::cpu {
 namespace {
 
-// Rows of C that one thread takes at least: below, packing the other operand
-// costs more than a second thread brings.
+// Rows and columns of C that one thread takes at least.
 constexpr int64_t kRowGrain = 32;
+constexpr int64_t kColumnGrain = 64;
 constexpr int kMaxParts = 256;
 
 const dnnl::engine& Engine() {
@@ -29,7 +30,7 @@ const dnnl::engine& Engine() {
 }
 
 struct Shape {
-  DType dtype, c_dtype;
+  DType c_dtype;
   int64_t m, n, k;
   int threads;  // that the primitive is made for
   bool a_transposed, b_transposed, bias, add;
@@ -43,8 +44,7 @@ struct ShapeHash {
          {shape.m, shape.n, shape.k, int64_t{shape.threads},
           int64_t{shape.a_transposed} | int64_t{shape.b_transposed} << 1 |
               int64_t{shape.bias} << 2 | int64_t{shape.add} << 3 |
-              static_cast<int64_t>(shape.dtype) << 4 |
-              static_cast<int64_t>(shape.c_dtype) << 8}) {
+              static_cast<int64_t>(shape.c_dtype) << 4}) {
       hash = (hash ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15ull;
       hash ^= hash >> 32;
     }
@@ -98,8 +98,8 @@ std::unique_ptr<Entry> MakeEntry(const Shape& shape) {
         {rows, columns}, LibraryType(dtype),
         transposed ? memory::dims{1, rows} : memory::dims{columns, 1});
   };
-  entry->a = matrix(shape.dtype, shape.m, shape.k, shape.a_transposed);
-  entry->b = matrix(shape.dtype, shape.k, shape.n, shape.b_transposed);
+  entry->a = matrix(DType::kBf16, shape.m, shape.k, shape.a_transposed);
+  entry->b = matrix(DType::kBf16, shape.k, shape.n, shape.b_transposed);
   entry->c = matrix(shape.c_dtype, shape.m, shape.n, false);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -108,7 +108,7 @@ std::unique_ptr<Entry> MakeEntry(const Shape& shape) {
     sum.append_sum(1.0f);
     attributes.set_post_ops(sum);
   }
-  if (shape.bias) entry->bias = matrix(shape.dtype, 1, shape.n, false);
+  if (shape.bias) entry->bias = matrix(DType::kBf16, 1, shape.n, false);
   const auto description =
       shape.bias ? dnnl::matmul::desc(entry->a, entry->b, entry->bias, entry->c)
                  : dnnl::matmul::desc(entry->a, entry->b, entry->c);
@@ -177,49 +177,40 @@ dnnl_status_t Execute(const Entry& entry, const Arguments& arguments,
                                 count, executed);
 }
 
-// Whether stored rows lie side by side, which is all that oneDNN's fast
-// kernels take.
-bool IsDense(const StridedProduct& product) {
-  return product.factor == 1 && product.num_terms == 1 &&
+// What oneDNN's fast kernels take: stored rows side by side.
+bool OneDnnFits(const StridedProduct& product) {
+  return product.dtype == DType::kBf16 && HasBf16Instructions() &&
+         product.factor == 1 && product.num_terms == 1 &&
          product.a_stride == (product.a_transposed ? product.m : product.k) &&
          product.b_stride == (product.b_transposed ? product.k : product.n) &&
          product.c_stride == product.n;
 }
 
-// Whether rows of B lie so that columns fall into few sets of a cache and
-// oneDNN, which copies B only where their length is a power of two, reads them
-// in place: 3072 columns run at half the rate of 3008. MultiplyStrided packs.
-// bf16 is always copied.
-bool RowsCollide(const StridedProduct& product) {
-  if (product.dtype == DType::kBf16) return false;
-  const bool is_power = (product.n & (product.n - 1)) == 0;
-  return !product.b_transposed && product.n % 512 == 0 && !is_power;
-}
-
-bool HasInstructions(DType dtype) {
-  return dtype == DType::kF32 || HasBf16Instructions();
-}
-
-bool OneDnnFits(const StridedProduct& product) {
-  return IsDense(product) && !RowsCollide(product) &&
-         HasInstructions(product.dtype);
-}
-
-// Rows begin .. end - 1 of the product.
-StridedProduct RowsOf(const StridedProduct& product, Range rows) {
+// The rows and columns of the product's result.
+StridedProduct Part(const StridedProduct& product, Range rows, Range columns) {
+  const auto moved = [](const void* data, int64_t elements, DType dtype) {
+    return data == nullptr
+               ? nullptr
+               : static_cast<const char*>(data) + elements * DTypeBytes(dtype);
+  };
   StridedProduct part = product;
   part.m = rows.end - rows.begin;
-  part.a = static_cast<const char*>(part.a) +
-           rows.begin * (product.a_transposed ? 1 : product.a_stride) *
-               DTypeBytes(product.dtype);
-  part.c = static_cast<char*>(part.c) +
-           rows.begin * product.c_stride * DTypeBytes(product.c_dtype);
+  part.n = columns.end - columns.begin;
+  part.a = moved(product.a,
+                 rows.begin * (product.a_transposed ? 1 : product.a_stride),
+                 product.dtype);
+  part.b = moved(product.b,
+                 columns.begin * (product.b_transposed ? product.b_stride : 1),
+                 product.dtype);
+  part.c = const_cast<void*>(static_cast<const void*>(
+      moved(product.c, rows.begin * product.c_stride + columns.begin,
+            product.c_dtype)));
+  part.bias = moved(product.bias, columns.begin, product.dtype);
   return part;
 }
 
 Shape ShapeOf(const StridedProduct& product, int threads) {
-  return {.dtype = product.dtype,
-          .c_dtype = product.c_dtype,
+  return {.c_dtype = product.c_dtype,
           .m = product.m,
           .n = product.n,
           .k = product.k,
@@ -230,69 +221,112 @@ Shape ShapeOf(const StridedProduct& product, int threads) {
           .add = product.add};
 }
 
-int PartsOf(const StridedProduct& product) {
-  return static_cast<int>(std::min<int64_t>(
-      {NumThreads(), kMaxParts, (product.m + kRowGrain - 1) / kRowGrain}));
-}
-
 // The device turns the library's exception into a status.
 void Check(dnnl_status_t status) {
   dnnl::error::wrap_c_api(status, "matrix product failed");
+}
+
+// Returns false, and has done nothing, where oneDNN has no kernel for the
+// product or wants more scratch than there is.
+bool MultiplyByOneDnn(const StridedProduct& product, void* workspace,
+                      int64_t workspace_bytes) {
+  if (!OneDnnFits(product)) return false;
+  if (product.a_transposed) {
+    // Some rows of a transposed A are not dense: one primitive for the team.
+    Entry& entry = EntryFor(ShapeOf(product, NumThreads()));
+    if (!entry.usable() || entry.scratch_bytes > workspace_bytes) return false;
+    Check(Execute(entry, ArgumentsOf(entry, 0), product, workspace));
+    return true;
+  }
+  const int num_parts = static_cast<int>(std::min<int64_t>(
+      {NumThreads(), kMaxParts, (product.m + kRowGrain - 1) / kRowGrain}));
+  const int64_t part_bytes =
+      workspace_bytes / num_parts / kAlignment * kAlignment;
+  const auto rows_of = [&](int part) {
+    return Part(product, PartOf(product.m, kRowGrain, part, num_parts),
+                {0, product.n});
+  };
+  // Found before the threads start: making one may throw.
+  std::array<Entry*, kMaxParts> entries;
+  for (int part = 0; part < num_parts; ++part) {
+    Entry& entry = EntryFor(ShapeOf(rows_of(part), 1));
+    if (!entry.usable() || entry.scratch_bytes > part_bytes) return false;
+    ArgumentsOf(entry, part);
+    entries[part] = &entry;
+  }
+  std::atomic<dnnl_status_t> failure = dnnl_success;
+  ParallelFor(num_parts, 1, [&](int64_t begin, int64_t end) {
+    for (int part = static_cast<int>(begin); part < end; ++part) {
+      const dnnl_status_t status = Execute(
+          *entries[part], *entries[part]->arguments[part], rows_of(part),
+          static_cast<char*>(workspace) + part * part_bytes);
+      if (status != dnnl_success) failure = status;
+    }
+  });
+  Check(failure);
+  return true;
+}
+
+// How a product is cut among threads.
+struct Grid {
+  int rows = 1, columns = 1;  // parts
+};
+
+// The cut whose slowest part takes the least time, in the multiply-adds that a
+// core does meanwhile: packing an element of B takes as long as some 48, and
+// every block of columns reads A again, which is packed where it is transposed
+// or to be widened.
+Grid GridOf(const StridedProduct& product) {
+  constexpr int64_t kPackCost = 48;
+  const int64_t read_cost =
+      product.a_transposed || product.dtype == DType::kBf16 ? kPackCost / 2 : 8;
+  const auto part_size = [](int64_t size, int64_t grain, int parts) {
+    const int64_t grains = (size + grain - 1) / grain;
+    return std::min(size, (grains + parts - 1) / parts * grain);
+  };
+  const int threads = std::min(NumThreads(), kMaxParts);
+  Grid best;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int rows = 1; rows <= threads; ++rows) {
+    const int columns = threads / rows;
+    const int64_t m = part_size(product.m, kRowGrain, rows);
+    const int64_t n = part_size(product.n, kColumnGrain, columns);
+    const int64_t blocks =
+        (n + kStridedBlockColumns - 1) / kStridedBlockColumns;
+    const int64_t cost = m * n + kPackCost * n + read_cost * m * blocks;
+    if (cost >= least) continue;
+    least = cost;
+    best = {rows, columns};
+  }
+  return best;
 }
 
 }  // namespace
 
 int64_t OneDnnScratchBytes(const StridedProduct& product) {
   if (!OneDnnFits(product)) return -1;
-  if (product.a_transposed) {
-    return EntryFor(ShapeOf(product, NumThreads())).scratch_bytes;
-  }
-  return EntryFor(ShapeOf(product, 1)).scratch_bytes;
+  return EntryFor(ShapeOf(product, product.a_transposed ? NumThreads() : 1))
+      .scratch_bytes;
 }
 
 void MultiplyMatrices(const StridedProduct& product, void* workspace,
                       int64_t workspace_bytes) {
-  const bool fits = OneDnnFits(product);
-  if (fits && product.a_transposed) {
-    // Some rows of a transposed A are not dense: one primitive for the team.
-    Entry& entry = EntryFor(ShapeOf(product, NumThreads()));
-    if (entry.usable() && entry.scratch_bytes <= workspace_bytes) {
-      Check(Execute(entry, ArgumentsOf(entry, 0), product, workspace));
-      return;
-    }
-  }
-  const int num_parts = PartsOf(product);
+  if (MultiplyByOneDnn(product, workspace, workspace_bytes)) return;
+  const Grid grid = GridOf(product);
+  const int num_parts = grid.rows * grid.columns;
   const int64_t part_bytes =
       workspace_bytes / num_parts / kAlignment * kAlignment;
-  const auto rows_of = [&](int64_t part) {
-    return RowsOf(product, PartOf(product.m, kRowGrain, static_cast<int>(part),
-                                  num_parts));
-  };
-  // Found before the threads start: making one may throw.
-  std::array<Entry*, kMaxParts> entries = {};
-  if (fits && !product.a_transposed) {
-    for (int part = 0; part < num_parts; ++part) {
-      Entry& entry = EntryFor(ShapeOf(rows_of(part), 1));
-      if (!entry.usable() || entry.scratch_bytes > part_bytes) continue;
-      ArgumentsOf(entry, part);
-      entries[part] = &entry;
-    }
-  }
-  std::atomic<dnnl_status_t> failure = dnnl_success;
   ParallelFor(num_parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      char* scratch = static_cast<char*>(workspace) + part * part_bytes;
-      Entry* entry = entries[part];
-      if (entry == nullptr) {
-        MultiplyStrided(rows_of(part), scratch);
-        continue;
-      }
-      const dnnl_status_t status =
-          Execute(*entry, *entry->arguments[part], rows_of(part), scratch);
-      if (status != dnnl_success) failure = status;
+    for (int part = static_cast<int>(begin); part < end; ++part) {
+      const Range rows =
+          PartOf(product.m, kRowGrain, part / grid.columns, grid.rows);
+      const Range columns =
+          PartOf(product.n, kColumnGrain, part % grid.columns, grid.columns);
+      if (rows.begin == rows.end || columns.begin == columns.end) continue;
+      MultiplyStrided(Part(product, rows, columns),
+                      static_cast<char*>(workspace) + part * part_bytes);
     }
   });
-  Check(failure);
 }
 
 }  // namespace ebb::cpu

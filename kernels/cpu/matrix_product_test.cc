@@ -22,17 +22,6 @@ namespace ebb::cpu {
 namespace {
 
 enum class Form { kForward, kInputGradient, kWeightGradient };
-struct Product {
-  Form form;
-  DType dtype;
-};
-// oneDNN has those of bf16 where there are instructions for it.
-constexpr Product kProducts[] = {{Form::kForward, DType::kF32},
-                                 {Form::kInputGradient, DType::kF32},
-                                 {Form::kWeightGradient, DType::kF32},
-                                 {Form::kForward, DType::kBf16},
-                                 {Form::kInputGradient, DType::kBf16},
-                                 {Form::kWeightGradient, DType::kBf16}};
 constexpr Form kForms[] = {Form::kForward, Form::kInputGradient,
                            Form::kWeightGradient};
 
@@ -174,31 +163,20 @@ TEST_F(MatrixProduct, AgreesWithSumsInDouble) {
   }
 }
 
-// Whatever a workspace is too small for is computed another way.
-TEST_F(MatrixProduct, LivesInTheSmallestWorkspace) {
-  for (const Form form : kForms) {
-    const Case one = {form, 130, 512, 260};
-    SCOPED_TRACE(one.name());
-    const StridedProduct p = one.product();
-    const std::vector<float> a = Draw(p.m * p.k, 1);
-    const std::vector<float> b = Draw(p.k * p.n, 2);
-    const std::vector<float> c =
-        Multiply(p, a, b, 2 * StridedProductBytes(DType::kF32));
-    for (int64_t i = 0; i < p.m * p.n; i += 1 + p.m * p.n / 97) {
-      ASSERT_NEAR(c[i], Expected(p, a, b, i / p.n, i % p.n), 2e-5) << i;
-    }
-  }
-}
-
-// The description's bound holds oneDNN's scratch, so that its fast kernels do
-// run; and it stays within a factor of what is needed.
+// The description's bound holds oneDNN's scratch, so that its kernels do run
+// where there are some; and it stays within a factor of what is needed.
 TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
+  if (!HasBf16Products(backend_.instruction_set)) {
+    const Case one = {Form::kForward, 64, 64, 64, DType::kBf16};
+    EXPECT_EQ(OneDnnScratchBytes(one.product()), -1);
+    return;
+  }
   const int64_t sizes[] = {1, 5, 31, 64, 257, 512, 769, 1000, 2048, 3001};
   for (const int team : {1, 2}) {
     Use(team);
     const int threads = NumThreads();
     int64_t largest = 0;
-    for (const auto [form, dtype] : kProducts) {
+    for (const Form form : kForms) {
       for (const int64_t rows : sizes) {
         for (const int64_t inputs : sizes) {
           for (const int64_t outputs : sizes) {
@@ -209,7 +187,7 @@ TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
                 0) {
               continue;
             }
-            const Case one = {form, rows, inputs, outputs, dtype};
+            const Case one = {form, rows, inputs, outputs, DType::kBf16};
             const int64_t wanted = OneDnnScratchBytes(one.product());
             const int64_t parts = form == Form::kWeightGradient ? threads : 1;
             const int64_t given = one.workspace_bytes(backend_) / team * parts;
@@ -219,9 +197,7 @@ TEST_F(MatrixProduct, ScratchKeepsToItsBound) {
         }
       }
     }
-    if (backend_.instruction_set.starts_with("avx512")) {
-      EXPECT_GT(largest, int64_t{1} << 20) << "the bound is far too high";
-    }
+    EXPECT_GT(largest, int64_t{1} << 20) << "the bound is far too high";
   }
 }
 
@@ -265,9 +241,8 @@ TEST_F(MatrixProduct, OfBf16AgreesWithSumsInDouble) {
       const std::vector<float> a_exact = Widened(a), b_exact = Widened(b);
       for (int64_t i = 0; i < p.m * p.n; i += 1 + p.m * p.n / 997) {
         const int64_t column = i % p.n;
-        const double expected =
-            Expected(p, a_exact, b_exact, i / p.n, column) +
-            (p.bias != nullptr ? ToFloat(bias[column]) : 0);
+        const double expected = Expected(p, a_exact, b_exact, i / p.n, column) +
+                                (p.bias != nullptr ? ToFloat(bias[column]) : 0);
         const double rounding = p.add ? 0 : std::abs(expected) / 256;
         ASSERT_NEAR(sums[i], expected, 1e-6 * std::sqrt(p.k) + rounding) << i;
       }
@@ -311,11 +286,11 @@ TEST_F(MatrixProduct, RepeatsItsBits) {
   }
 }
 
-// Rows are split among threads, sums are not.
-TEST_F(MatrixProduct, ForwardGivesTheSameBitsOnOneAndTwoThreads) {
-  for (const Form form : {Form::kForward, Form::kInputGradient}) {
+// Parts of the result are cut for threads, sums are not.
+TEST_F(MatrixProduct, GivesTheSameBitsOnAnyNumberOfThreads) {
+  for (const Form form : kForms) {
     for (auto [rows, inputs, outputs] : std::vector<std::array<int64_t, 3>>{
-             {200, 257, 131}, {128, 512, 512}, {97, 64, 1536}}) {
+             {200, 257, 131}, {128, 512, 512}, {97, 64, 1536}, {5, 300, 700}}) {
       const Case one = {form, rows, inputs, outputs};
       const StridedProduct p = one.product();
       const std::vector<float> a = Draw(p.m * p.k, 1);
@@ -323,9 +298,11 @@ TEST_F(MatrixProduct, ForwardGivesTheSameBitsOnOneAndTwoThreads) {
       Use(1);
       const std::vector<float> alone =
           Multiply(p, a, b, one.workspace_bytes(backend_));
-      Use(2);
-      EXPECT_EQ(Multiply(p, a, b, one.workspace_bytes(backend_)), alone)
-          << one.name();
+      for (const int threads : {2, 3, 7}) {
+        Use(threads);
+        EXPECT_EQ(Multiply(p, a, b, one.workspace_bytes(backend_)), alone)
+            << one.name() << " threads " << threads;
+      }
     }
   }
 }

@@ -16,12 +16,13 @@
 #define EBB_KERNELS_CPU_STRIDED_PRODUCT_ONCE
 namespace ebb::cpu {
 
-// Block sizes: a panel of 128 x 64 floats fills most of a first-level cache,
-// the blocks of A and B (72 + 192 KiB) fit a second-level one. Rows are whole
-// tiles and columns whole panels in every vector width.
+// Block sizes: the blocks of A and B (144 + 384 KiB) fit a second-level cache,
+// from where panels of B stream; the longer the depth, the fewer times C comes
+// and goes. Rows are whole tiles and columns whole panels in every vector
+// width.
 constexpr size_t kBlockRows = 144;
-constexpr size_t kBlockColumns = 384;
-constexpr size_t kBlockDepth = 128;
+constexpr size_t kBlockColumns = kStridedBlockColumns;
+constexpr size_t kBlockDepth = 256;
 // Rows of C whose sums wait to be rounded: B is packed once for all of them.
 constexpr size_t kRoundedRows = 3 * kBlockRows;
 

@@ -1,6 +1,6 @@
 // Matrix product of one thread over matrices with any strides: what the
-// unfused attention ops use on views of q, k and v, and linear wherever
-// oneDNN has no kernel that keeps its scratch where it is told to.
+// unfused attention ops use on views of q, k and v, and linear on parts of its
+// result.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,9 @@ struct StridedProduct {
   int64_t a_term_stride = 0;
   int64_t b_term_stride = 0;
 };
+
+// Columns of B that are packed at once; A is read again for each such block.
+constexpr int64_t kStridedBlockColumns = 384;
 
 // Computes the product on the calling thread, in StridedProductBytes(dtype) of
 // scratch (kernels/ops/workspace.h).

@@ -16,6 +16,8 @@
 
 #include <cstddef>
 
+#include "hwy/cache_control.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
@@ -28,6 +30,9 @@ constexpr int kPanelVectors = 4;
 #else
 constexpr int kPanelVectors = 2;
 #endif
+
+// Elements of a cache line.
+constexpr size_t kLineFloats = 16;
 
 // Columns of a panel of B.
 HWY_INLINE size_t PanelColumns() { return kPanelVectors * hn::Lanes(Floats()); }
@@ -181,6 +186,12 @@ HWY_INLINE void MultiplyRows(size_t rows, MatrixView a, const float* panel,
                              size_t depth, bool add, float* c, size_t c_stride,
                              size_t columns) {
   for (; rows >= kTileRows; rows -= kTileRows) {
+    // The next tile's sums come from afar: they arrive during this one.
+    for (size_t row = kTileRows; row < HWY_MIN(rows, 2 * kTileRows); ++row) {
+      for (size_t i = 0; i < columns; i += kLineFloats) {
+        hwy::Prefetch(c + row * c_stride + i);
+      }
+    }
     MultiplyTile<kTileRows, kVectors>(a, panel, depth, add, c, c_stride,
                                       columns);
     a.data += a.tile_stride;
@@ -265,15 +276,39 @@ HWY_INLINE MatrixView WideRows(const Bf16* a, size_t row_stride, size_t rows,
   return {wide, depth, 1};
 }
 
+using Quads = hn::CappedTag<float, 4>;
+
+HWY_INLINE hn::Vec<Quads> LoadQuad(const float* from) {
+  return hn::LoadU(Quads(), from);
+}
+HWY_INLINE hn::Vec<Quads> LoadQuad(const Bf16* from) {
+  const hn::Rebind<uint16_t, Quads> halves;
+  const hn::RebindToUnsigned<Quads> words;
+  return hn::BitCast(Quads(), hn::ShiftLeft<16>(hn::PromoteTo(
+                                  words, hn::LoadU(halves, &from->bits))));
+}
+
 // Packs A, given transposed ([depth, rows] with rows `row_stride` apart), tile
 // by tile: a tile is [depth, kTileRows].
 template <typename T>
 HWY_INLINE MatrixView PackTiles(const T* a, size_t row_stride, size_t depth,
                                 size_t rows, float* tiles) {
+  static_assert(kTileRows <= 8);
   for (size_t row = 0; row < rows; row += kTileRows) {
-    const size_t height = HWY_MIN(static_cast<size_t>(kTileRows), rows - row);
     const T* from = a + row;
     float* to = tiles + row * depth;
+    if (row + 8 <= rows) {
+      // What is copied too much is overwritten, at last by the next tile.
+      for (size_t k = 0; k < depth; ++k) {
+        const auto first = LoadQuad(from), second = LoadQuad(from + 4);
+        hn::StoreU(first, Quads(), to);
+        hn::StoreU(second, Quads(), to + 4);
+        from += row_stride;
+        to += kTileRows;
+      }
+      continue;
+    }
+    const size_t height = HWY_MIN(static_cast<size_t>(kTileRows), rows - row);
     for (size_t k = 0; k < depth; ++k) {
       for (size_t r = 0; r < height; ++r) to[r] = ToFloat(from[r]);
       from += row_stride;
@@ -316,24 +351,14 @@ HWY_INLINE void PackRows(const T* b, size_t row_stride, size_t depth,
   }
 }
 
-using Quads = hn::CappedTag<float, 4>;
-
-HWY_INLINE hn::Vec<Quads> LoadQuad(const float* from) {
-  return hn::LoadU(Quads(), from);
-}
-HWY_INLINE hn::Vec<Quads> LoadQuad(const Bf16* from) {
-  const hn::Rebind<uint16_t, Quads> halves;
-  const hn::RebindToUnsigned<Quads> words;
-  return hn::BitCast(Quads(), hn::ShiftLeft<16>(hn::PromoteTo(
-                                  words, hn::LoadU(halves, &from->bits))));
-}
-
 // The same for B given transposed: element (k, i) is b[i * row_stride + k].
-// Squares of 4 x 4 are turned in registers.
+// Squares of 4 x 4 are turned in registers, a cache line of every row at a
+// time: what is read and what is written stay in the first-level cache.
 template <typename T>
 HWY_INLINE void PackTransposed(const T* b, size_t row_stride, size_t depth,
                                size_t columns, float factor, float* panels,
                                size_t panel_stride) {
+  constexpr size_t kAtOnce = 64 / sizeof(T);
   const Quads d;
   const auto factors = hn::Set(d, factor);
   const size_t panel_columns = PanelColumns();
@@ -341,27 +366,33 @@ HWY_INLINE void PackTransposed(const T* b, size_t row_stride, size_t depth,
     const size_t width = HWY_MIN(panel_columns, columns - at);
     const size_t square_width = width / 4 * 4;
     const size_t square_depth = depth / 4 * 4;
-    for (size_t i = 0; i < square_width; i += 4) {
-      const T* from = b + (at + i) * row_stride;
-      float* to = panels + i;
-      for (size_t k = 0; k < square_depth; k += 4) {
-        const auto load = [&](size_t row) HWY_ATTR {
-          return hn::Mul(LoadQuad(from + row * row_stride + k), factors);
-        };
-        const auto row0 = load(0), row1 = load(1), row2 = load(2),
-                   row3 = load(3);
-        const auto low01 = hn::InterleaveLower(d, row0, row1);
-        const auto low23 = hn::InterleaveLower(d, row2, row3);
-        const auto high01 = hn::InterleaveUpper(d, row0, row1);
-        const auto high23 = hn::InterleaveUpper(d, row2, row3);
-        hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to);
-        hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d,
-                   to + panel_columns);
-        hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d,
-                   to + 2 * panel_columns);
-        hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d,
-                   to + 3 * panel_columns);
-        to += 4 * panel_columns;
+    for (size_t first = 0; first < square_depth; first += kAtOnce) {
+      const size_t end = HWY_MIN(first + kAtOnce, square_depth);
+      for (size_t i = 0; i < square_width; i += 4) {
+        const T* from = b + (at + i) * row_stride;
+        float* to = panels + first * panel_columns + i;
+        for (size_t row = 0; row < 4; ++row) {
+          hwy::Prefetch(from + row * row_stride + first + 2 * kAtOnce);
+        }
+        for (size_t k = first; k < end; k += 4) {
+          const auto load = [&](size_t row) HWY_ATTR {
+            return hn::Mul(LoadQuad(from + row * row_stride + k), factors);
+          };
+          const auto row0 = load(0), row1 = load(1), row2 = load(2),
+                     row3 = load(3);
+          const auto low01 = hn::InterleaveLower(d, row0, row1);
+          const auto low23 = hn::InterleaveLower(d, row2, row3);
+          const auto high01 = hn::InterleaveUpper(d, row0, row1);
+          const auto high23 = hn::InterleaveUpper(d, row2, row3);
+          hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to);
+          hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d,
+                     to + panel_columns);
+          hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d,
+                     to + 2 * panel_columns);
+          hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d,
+                     to + 3 * panel_columns);
+          to += 4 * panel_columns;
+        }
       }
     }
     for (size_t i = 0; i < panel_columns; ++i) {

@@ -16,17 +16,11 @@ constexpr int64_t RoundUp(int64_t count, int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
-// Largest scratch a thread of oneDNN 2.6's AVX-512 product with a transposed
-// first operand (weight gradient): blocks of both operands. Measured over some
-// thousand shapes: 1721344, from 2048 outputs on.
-constexpr int64_t kTransposedProductBytes = int64_t{1728} << 10;
-// Of every such product: a batch of block addresses.
-constexpr int64_t kProductBatchBytes = 2 << 10;
-
-// The same of its products of bf16 operands: both repacked by blocks, and a
-// block of fp32 sums. 1721344 in forward and input gradient, 1393664 in the
-// weight gradient. Teams of eight and more may want tens of megabytes a thread
-// there, for sums of their own: such a product is widened instead.
+// Largest scratch a thread of oneDNN 2.6's products of bf16 operands: both
+// repacked by blocks, and a block of fp32 sums. 1721344 in forward and input
+// gradient, 1393664 in the weight gradient. Teams of eight and more may want
+// tens of megabytes a thread there, for sums of their own: such a product is
+// widened instead.
 constexpr int64_t kBf16ProductBytes = int64_t{1728} << 10;
 
 // Elements of the widest vector.
@@ -36,26 +30,12 @@ constexpr int64_t kWidestPanel = 64;
 
 }  // namespace
 
-// Forward and input gradient in fp32: oneDNN's largest scratch a thread is
-// 262912, a block of the second operand, and fits into StridedProductBytes.
-int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
+int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
                              const Backend& backend) {
   const DType dtype = types[linear::kY].dtype;
   int64_t bytes = StridedProductBytes(dtype);
-  if (dtype == DType::kBf16) {
-    if (HasBf16Products(backend.instruction_set))
-      bytes = std::max(bytes, kBf16ProductBytes);
-    return backend.threads * bytes;
-  }
-  const bool weight_gradient = (bound & Reads(linear::kWeight)) != 0;
-  if (weight_gradient && backend.instruction_set.starts_with("avx512")) {
-    const TensorType& weight = types[linear::kWeight];
-    const int64_t rows = types[linear::kX].dims[0];
-    const int64_t copied =
-        4 * RoundUp(rows, 64) *
-        (RoundUp(weight.dims[0], 64) + RoundUp(weight.dims[1], 64));
-    bytes = std::max(
-        bytes, std::min(kTransposedProductBytes, kProductBatchBytes + copied));
+  if (dtype == DType::kBf16 && HasBf16Products(backend.instruction_set)) {
+    bytes = std::max(bytes, kBf16ProductBytes);
   }
   return backend.threads * bytes;
 }

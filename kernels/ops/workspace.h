@@ -12,10 +12,10 @@
 namespace ebb {
 
 // What one thread holds in a product of the CPU backend's own, whatever its
-// shape: packed blocks of both operands, (144 + 384) x 128 floats, and for a
+// shape: packed blocks of both operands, (144 + 384) x 256 floats, and for a
 // bf16 result the sums of 432 x 384 elements that wait to be rounded.
 constexpr int64_t StridedProductBytes(DType dtype) {
-  return 4 * ((144 + 384) * 128 + (dtype == DType::kBf16 ? 432 * 384 : 0));
+  return 4 * ((144 + 384) * 256 + (dtype == DType::kBf16 ? 432 * 384 : 0));
 }
 
 // Queries and keys of a tile of fused attention.

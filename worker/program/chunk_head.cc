@@ -18,9 +18,9 @@ namespace {
 
 // Enough chunks that logits are small beside the layers' activations, few
 // enough that each product stays long: at least 4, and no chunk of logits above
-// 32 MiB, in rows of 16.
+// 64 MiB, in rows of 16.
 constexpr int64_t kFewestChunks = 4;
-constexpr int64_t kLargestLogitsBytes = int64_t{32} << 20;
+constexpr int64_t kLargestLogitsBytes = int64_t{64} << 20;
 constexpr int64_t kRowMultiple = 16;
 
 int64_t ChunkRows(const TensorType& logits) {
