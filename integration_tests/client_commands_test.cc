@@ -57,7 +57,9 @@ int NumSamplers(Service& service) {
 TEST(Sample, GoesOnWithTheTextThatItLearned) {
   Service service;
   const std::string job = service.Submit(TextSpec(service));
-  ASSERT_EQ(service.WaitForEnd(job)["state"], "STATE_SUCCEEDED");
+  const nlohmann::json ended = service.WaitForEnd(job);
+  ASSERT_EQ(ended["state"], "STATE_SUCCEEDED");
+  EXPECT_EQ(ended["spec"]["precision"], "bf16") << "the default";
   const CommandResult result =
       service.Ebb({"sample", job, "--prompt", "This memory is", "--tokens",
                    "36", "--temperature", "0"});

@@ -48,6 +48,7 @@ TEST(FirstPath, TrainsAndReportsEveryStep) {
   ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);
   EXPECT_EQ(ended["attempt"], 1);
   EXPECT_EQ(ended["spec"]["memory"]["policy"], "cheap");
+  EXPECT_EQ(ended["spec"]["precision"], "fp32");
   const auto steps = service.Steps(job);
   ASSERT_EQ(steps.size(), 6u);
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -284,9 +285,10 @@ TEST(FirstPath, CheckpointsAreKeptAndStartAnotherJob) {
     names.insert(entry.path().filename().string());
   }
   EXPECT_EQ(names, (std::set<std::string>{"step-4", "step-6"}));
-  // With lr 0 nothing moves: the weights are the checkpoint's.
+  // With lr 0 nothing moves: the weights are the checkpoint's, which are the
+  // masters of a job in bf16.
   const std::string next = service.Submit(
-      spec, {"steps=1", "optimizer.lr=0",
+      spec, {"steps=1", "optimizer.lr=0", "precision=bf16",
              absl::StrCat("checkpoint.init_from=", checkpoints, "/step-6")});
   const nlohmann::json second = service.WaitForEnd(next);
   ASSERT_EQ(second["state"], "STATE_SUCCEEDED") << second.dump(1);
@@ -297,7 +299,8 @@ TEST(FirstPath, ExportedFilesAreWeightsToStartFrom) {
   Service service;
   const std::string spec = BaseSpec(service);
   const std::string job = service.Submit(
-      spec, {"steps=4", "checkpoint.every=2", "checkpoint.keep=2"});
+      spec,
+      {"steps=4", "precision=bf16", "checkpoint.every=2", "checkpoint.keep=2"});
   const nlohmann::json ended = service.WaitForEnd(job);
   ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);
   const std::string files = service.Path("hf");
@@ -308,7 +311,8 @@ TEST(FirstPath, ExportedFilesAreWeightsToStartFrom) {
   EXPECT_EQ(answer["step"], 4);
   EXPECT_EQ(answer["directory"], files);
   EXPECT_TRUE(std::filesystem::exists(files + "/model.safetensors.index.json"));
-  // With lr 0 nothing moves: the weights are the job's.
+  // With lr 0 nothing moves: the weights are the job's, which are the fp32
+  // masters in either precision.
   const std::string next =
       service.Submit(spec, {"steps=1", "optimizer.lr=0",
                             absl::StrCat("checkpoint.init_from=", files)});

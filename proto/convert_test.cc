@@ -27,6 +27,7 @@ TEST(Convert, EffectiveSpecToStruct) {
                                          "checkpoint.init_from=/c",
                                          "resources.timeout=1500ms",
                                          "seed=99",
+                                         "precision=fp32",
                                          "optimizer.clip=0",
                                          "model.tied_embeddings=false"};
   const auto spec = ReadSpec(kShortYaml, "spec.yaml", sets);

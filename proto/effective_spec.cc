@@ -40,7 +40,7 @@ constexpr char kConstantDefaults[] = R"(
   data { validation: "" format: DATA_FORMAT_AUTO shuffle: true }
   batch {}
   seed: 1234
-  precision: PRECISION_FP32
+  precision: PRECISION_BF16
   optimizer {
     name: OPTIMIZER_NAME_ADAMW
     lr: 1e-3

@@ -548,7 +548,7 @@ TEST(EffectiveSpec, FillsEveryDefault) {
   EXPECT_EQ(spec->resources().device(), v1::DEVICE_KIND_CPU);
   EXPECT_EQ(spec->memory().budget(), 1000);
   EXPECT_EQ(spec->memory().host_budget(), 500);
-  EXPECT_EQ(spec->precision(), v1::PRECISION_FP32);
+  EXPECT_EQ(spec->precision(), v1::PRECISION_BF16);
 }
 
 // Grattafiori et al. 2024, table 3.

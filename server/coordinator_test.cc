@@ -75,6 +75,7 @@ TEST(Coordinator, AJobRunsToItsEnd) {
   EXPECT_EQ(job.state(), v1::STATE_QUEUED);
   EXPECT_EQ(job.attempt(), 0);
   EXPECT_EQ(job.spec().optimizer().beta1(), 0.9) << "the effective spec";
+  EXPECT_EQ(job.spec().precision(), v1::PRECISION_BF16);
   EXPECT_TRUE(std::filesystem::is_directory(job.directory()));
   test->Tick();
   EXPECT_EQ(test.Get(id).state(), v1::STATE_STARTING);

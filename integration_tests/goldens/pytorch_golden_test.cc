@@ -81,6 +81,7 @@ std::vector<Golden> ReadGoldens() {
     spec.global_batch = json.at("global");
     spec.micro_batch = item.at("micro");
     spec.steps = json.at("steps");
+    spec.precision = DType::kF32;
     spec.optimizer.lr = optimizer.at("lr");
     spec.optimizer.beta1 = optimizer.at("beta1");
     spec.optimizer.beta2 = optimizer.at("beta2");

@@ -162,10 +162,10 @@ TEST(PlanJob, PlansAJobFarLargerThanTheMachine) {
   spec.global_batch = 512;
   const Plan plan = Planned(spec);
   EXPECT_FALSE(plan.fits);
-  // 1008 billion parameters, 4 bytes each.
+  // 1008 billion parameters, 2 bytes each in bf16, which is the default.
   EXPECT_NEAR(
       static_cast<double>(plan.ranks[0].memory[MemoryClass::kParameters]),
-      4 * 1008.04e9, 0.01e12);
+      2 * 1008.04e9, 0.005e12);
 }
 
 TEST(DumpJob, HasBothPrograms) {

@@ -100,7 +100,7 @@ struct JobSpec {
   int micro_batch = 0;   // sequences
   int64_t steps = 0;
   uint64_t seed = 1234;
-  DType precision = DType::kF32;
+  DType precision = DType::kBf16;
   OptimizerSpec optimizer;
   LrScheduleSpec lr_schedule;
   MemorySpec memory;

@@ -50,6 +50,7 @@ JobSpec SmallJob() {
   spec.global_batch = 8;
   spec.micro_batch = 2;
   spec.steps = 6;
+  spec.precision = DType::kF32;
   spec.lr_schedule.decay = LrDecay::kConstant;
   spec.eval.micro = 2;
   spec.eval.seq_len = 32;

@@ -17,8 +17,8 @@
 namespace ebb {
 
 // Layers 4, hidden 64, heads 4, ffn 256, vocab 257, seq 32, untied, no dropout;
-// micro 2, global 8, 6 steps, seed 1234, AdamW with lr 1e-3 constant, betas
-// 0.9 and 0.95, decay 0.1, clip 1.
+// micro 2, global 8, 6 steps, seed 1234, fp32, AdamW with lr 1e-3 constant,
+// betas 0.9 and 0.95, decay 0.1, clip 1.
 JobSpec SmallJob();
 
 // The same with a Llama-like model: grouped-query attention of 2 key/value
