@@ -1,6 +1,7 @@
 // The CPU as a device: memory of the process, kernels that run at once on the
 // calling thread's OpenMP team.
 #include <omp.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <cstring>
@@ -29,7 +30,7 @@ int64_t PageUp(int64_t bytes) {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(const Backend& backend) : backend_(backend) {}
+  explicit CpuDevice(const Backend& backend) : backend_(backend) { PinTeam(); }
 
   const Backend& backend() const override { return backend_; }
   const KernelTable& kernels() const override { return CpuKernelTable(); }
@@ -98,6 +99,29 @@ class CpuDevice : public Device {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
+  // Binds every thread of the team but the calling one to a processor of its
+  // own, if the team has as many threads as the process has processors. The
+  // calling thread gets what is left by itself; bound, it would hand its one
+  // processor on to all threads that it starts later.
+  void PinTeam() const {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+    if (CPU_COUNT(&allowed) != backend_.threads) return;
+    omp_set_num_threads(backend_.threads);
+#pragma omp parallel num_threads(backend_.threads)
+    {
+      int before = omp_get_thread_num();  // processors of other threads
+      for (int cpu = 0; before > 0 && cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &allowed) || --before > 0) continue;
+        cpu_set_t own;
+        CPU_ZERO(&own);
+        CPU_SET(cpu, &own);
+        // Refused, it stays where the system puts it.
+        (void)sched_setaffinity(0, sizeof(own), &own);
+      }
+    }
+  }
+
   // Writes to every page, which makes it resident.
   void Touch(char* memory, int64_t bytes) const {
     cpu::ParallelFor(bytes, kPopulateGrain, backend_.threads,

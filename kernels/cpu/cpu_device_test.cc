@@ -2,6 +2,8 @@
 // libraries take outside the arenas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -55,6 +57,28 @@ TEST(CpuDevice, PopulatesWhatItAllocates) {
   for (const unsigned char page : resident) EXPECT_EQ(page & 1, 1);
   device->Free(*memory, kBytes);
   EXPECT_LE(cpu::ResidentBytes() - before, int64_t{256} << 10);
+}
+
+// The calling thread keeps its choice: threads that it starts inherit it.
+TEST(CpuDevice, BindsATeamOfAllProcessors) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  const int threads = CPU_COUNT(&allowed);
+  const auto device = MakeDevice(threads);
+  std::vector<cpu_set_t> bound(threads);
+#pragma omp parallel num_threads(threads)
+  {
+    cpu_set_t& own = bound[omp_get_thread_num()];
+    (void)sched_getaffinity(0, sizeof(own), &own);
+  }
+  EXPECT_EQ(CPU_COUNT(&bound[0]), threads);
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int thread = 1; thread < threads; ++thread) {
+    EXPECT_EQ(CPU_COUNT(&bound[thread]), 1);
+    CPU_OR(&all, &all, &bound[thread]);
+  }
+  EXPECT_EQ(CPU_COUNT(&all), threads - 1) << "two threads on one processor";
 }
 
 TEST(CpuDevice, RefusesWhatDoesNotFit) {

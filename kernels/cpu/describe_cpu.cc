@@ -24,17 +24,16 @@ namespace {
 
 // Products of a training program: about six shapes, forward and two gradients.
 constexpr int64_t kNumProducts = 18;
-// Code and bookkeeping of one product, with primitives for two row counts.
+// Code and bookkeeping of one product of oneDNN's, with primitives for two row
+// counts.
 constexpr int64_t kJitProductBytes = 96 << 10;
-constexpr int64_t kPlainProductBytes = 16 << 10;
 // Touched pages of one thread's stack and of its arguments.
 constexpr int64_t kThreadBytes = 32 << 10;
 constexpr int64_t kMebibyte = 1 << 20;
 
 int64_t RuntimeBytes(const std::string& instruction_set, int threads) {
-  const int64_t product_bytes = instruction_set.starts_with("avx512")
-                                    ? kJitProductBytes
-                                    : kPlainProductBytes;
+  const int64_t product_bytes =
+      HasBf16Products(instruction_set) ? kJitProductBytes : 0;
   const int64_t bytes = kNumProducts * product_bytes + threads * kThreadBytes;
   return (bytes + kMebibyte - 1) / kMebibyte * kMebibyte;
 }
