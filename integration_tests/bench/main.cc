@@ -220,9 +220,9 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
     const double peer_seconds = (*peer)["step_seconds"];
     const double peer_layers = (*peer)["layers_seconds"];
     absl::PrintF(
-        "  %s: %.1f tokens/s, step %.3f s, layers alone %.3f s; Ebb's rate is "
-        "%.2f times that, of the layers alone %.2f times\n",
-        std::string((*peer)["name"]),
+        "  %s (%s): %.1f tokens/s, step %.3f s, layers alone %.3f s; Ebb's rate "
+        "is %.2f times that, of the layers alone %.2f times\n",
+        std::string((*peer)["name"]), std::string((*peer)["blas"]),
         static_cast<double>(measured.tokens) / peer_seconds, peer_seconds,
         peer_layers, peer_seconds / seconds,
         peer_layers / measured.layers_seconds);

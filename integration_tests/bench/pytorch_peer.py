@@ -6,7 +6,8 @@ The work is that of `ebb-bench`: global batch of 8 sequences in microbatches of
 bf16 is autocast over fp32 weights. Attention is written out as scores, causal
 softmax and context, which is what this version of PyTorch has on a CPU.
 
-Printed: name, version, threads, step_seconds (median), layers_seconds (median:
+Printed: name, version, blas (the library behind its fp32 products: PyTorch is
+as fast as that), threads, step_seconds (median), layers_seconds (median:
 forward and backward of the layers alone, all microbatches of a step).
 """
 
@@ -159,6 +160,14 @@ def seconds_of(body, repeats):
     return statistics.median(times)
 
 
+def blas_library():
+    """File of the BLAS that this process has loaded."""
+    torch.ones(2, 2) @ torch.ones(2, 2)
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        files = {line.split()[-1] for line in maps if "blas" in line}
+    return ", ".join(sorted(files)) or "built in"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=sorted(SHAPES), required=True)
@@ -209,6 +218,7 @@ def main():
     print(json.dumps({
         "name": "PyTorch",
         "version": torch.__version__,
+        "blas": blas_library(),
         "threads": torch.get_num_threads(),
         "step_seconds": seconds_of(step, args.steps),
         "layers_seconds": seconds_of(layers, args.steps),

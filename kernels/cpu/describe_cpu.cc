@@ -3,8 +3,8 @@
 // Bytes outside the arenas are computed, not probed in every process: a probe
 // differs by some pages from run to run, and descriptions must agree. The
 // figures come from the growth of anonymous resident memory over the products
-// of a decoder (five linears, three products each: 1.1 MiB with AVX-512, 0.2
-// MiB without, where oneDNN generates no code); cpu_device_test measures it.
+// of a decoder (five linears, three products each: 1.1 MiB where oneDNN
+// generates code for them); cpu_device_test measures it.
 #include <hwy/highway.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <sched.h>
