@@ -2,17 +2,19 @@
 // model's own matrix products and next to a peer on the same work.
 //
 // All is measured in one run, since machines differ and are shared: steps under
-// each policy, then each product of the linears alone, then the peer.
+// each policy in turn, then each product of the linears alone, then the peer.
 // - share: FLOPs of the model's matrix products (attention counts the full
 //   square) per second of a step, over the FLOP-weighted rate of the products
 //   of its linears alone.
-// - cost of a policy: its step over that of `none`.
+// - cost of a policy: its step over that of `none`; the policies take turns.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -49,6 +51,17 @@ double Median(std::vector<double> values) {
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle]
                                 : (values[middle - 1] + values[middle]) / 2;
+}
+
+// How much longer a step takes than one of `base`, compared round by round:
+// what slows the machine down for a while slows both.
+double MedianCost(const StepMeasurement& measured,
+                  const StepMeasurement& base) {
+  std::vector<double> costs;
+  for (size_t n = 0; n < measured.step_seconds.size(); ++n) {
+    costs.push_back(measured.step_seconds[n] / base.step_seconds[n] - 1);
+  }
+  return Median(std::move(costs));
 }
 
 Policy PolicyOf(const std::string& name) {
@@ -185,48 +198,60 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
   absl::PrintF("\n%s %s, sequences of %d, micro %d, global %d\n", shape,
                DTypeName(precision), spec.model.seq_len, spec.micro_batch,
                spec.global_batch);
-  double product_rate = 0, none_seconds = 0;
+  std::vector<std::unique_ptr<StepBench>> benches;
   for (const std::string& name : options.policies) {
     spec.memory.policy = PolicyOf(name);
-    EBB_ASSIGN_OR_RETURN(const StepMeasurement measured,
-                         MeasureSteps(spec, options.steps));
-    if (product_rate == 0) {
-      const std::vector<ProductRate> rates =
-          MeasureProducts(measured.products, precision, options.threads);
-      product_rate = WeightedRate(rates);
-      json["product_gflops"] = product_rate * 1e-9;
-      json["products"] = ProductsJson(rates);
-      PrintProducts(rates);
-      absl::PrintF("  weighted rate of the products: %.1f GFLOP/s\n",
-                   product_rate * 1e-9);
-      absl::PrintF("  %-9s %9s %9s %10s %8s %10s %10s\n", "policy", "tokens/s",
-                   "step s", "peak MiB", "share", "recompute", "step cost");
-    }
+    EBB_ASSIGN_OR_RETURN(std::unique_ptr<StepBench> bench,
+                         StepBench::Create(spec));
+    EBB_RETURN_IF_ERROR(bench->WarmUp());
+    benches.push_back(std::move(bench));
+  }
+  for (int round = 0; round < options.steps; ++round) {
+    for (const auto& bench : benches) EBB_RETURN_IF_ERROR(bench->Step());
+  }
+  const StepMeasurement& first = benches.front()->measured();
+  const std::vector<ProductRate> rates =
+      MeasureProducts(first.products, precision, options.threads);
+  const double product_rate = WeightedRate(rates);
+  json["product_gflops"] = product_rate * 1e-9;
+  json["products"] = ProductsJson(rates);
+  PrintProducts(rates);
+  absl::PrintF("  weighted rate of the products: %.1f GFLOP/s\n",
+               product_rate * 1e-9);
+  absl::PrintF("  %-9s %9s %9s %10s %8s %10s %10s\n", "policy", "tokens/s",
+               "step s", "peak MiB", "share", "recompute", "step cost");
+  for (size_t n = 0; n < benches.size(); ++n) {
+    const std::string& name = options.policies[n];
+    if (n == 0 || options.profile) EBB_RETURN_IF_ERROR(benches[n]->Profile());
+    const StepMeasurement& measured = benches[n]->measured();
     const double seconds = Median(measured.step_seconds);
-    if (none_seconds == 0) none_seconds = seconds;
+    const double cost = MedianCost(measured, first);
     absl::PrintF("  %-9s %9.1f %9.3f %10.1f %7.1f%% %9.1f%% %9.1f%%\n", name,
                  static_cast<double>(measured.tokens) / seconds, seconds,
                  static_cast<double>(measured.peak_bytes) / (1 << 20),
                  100 * measured.model_product_flops / seconds / product_rate,
                  100 * measured.recompute_flops / measured.model_flops,
-                 100 * (seconds / none_seconds - 1));
+                 100 * cost);
     if (options.profile) PrintProfile(measured);
     json["policies"][name] = PolicyJson(measured, product_rate);
-    if (name != options.policies.front() || options.peer.empty()) continue;
-    const absl::StatusOr<Json> peer =
-        RunPeer(options, shape, DTypeName(precision));
-    if (!peer.ok()) return peer.status();
-    json["peer"] = *peer;
-    const double peer_seconds = (*peer)["step_seconds"];
-    const double peer_layers = (*peer)["layers_seconds"];
-    absl::PrintF(
-        "  %s (%s): %.1f tokens/s, step %.3f s, layers alone %.3f s; Ebb's rate "
-        "is %.2f times that, of the layers alone %.2f times\n",
-        std::string((*peer)["name"]), std::string((*peer)["blas"]),
-        static_cast<double>(measured.tokens) / peer_seconds, peer_seconds,
-        peer_layers, peer_seconds / seconds,
-        peer_layers / measured.layers_seconds);
+    json["policies"][name]["step_cost"] = cost;
   }
+  if (options.peer.empty()) return json;
+  const StepMeasurement measured = first;
+  benches.clear();  // their memory is the peer's now
+  EBB_ASSIGN_OR_RETURN(const Json peer,
+                       RunPeer(options, shape, DTypeName(precision)));
+  json["peer"] = peer;
+  const double peer_seconds = peer["step_seconds"];
+  const double peer_layers = peer["layers_seconds"];
+  const double seconds = Median(measured.step_seconds);
+  absl::PrintF(
+      "  %s (%s): %.1f tokens/s, step %.3f s, layers alone %.3f s; Ebb's rate "
+      "is %.2f times that, of the layers alone %.2f times\n",
+      std::string(peer["name"]), std::string(peer["blas"]),
+      static_cast<double>(measured.tokens) / peer_seconds, peer_seconds,
+      peer_layers, peer_seconds / seconds,
+      peer_layers / measured.layers_seconds);
   return json;
 }
 

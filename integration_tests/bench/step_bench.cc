@@ -38,7 +38,10 @@ class TimingDevice final : public Device {
       : device_(std::move(device)) {}
 
   void StartTiming() { timing_ = true; }
-  const std::vector<double>& launch_seconds() const { return seconds_; }
+  std::vector<double> TakeLaunchSeconds() {
+    timing_ = false;
+    return std::exchange(seconds_, {});
+  }
 
   const Backend& backend() const override { return device_->backend(); }
   const KernelTable& kernels() const override { return device_->kernels(); }
@@ -231,50 +234,79 @@ absl::Status Attribute(const Program& program,
   return absl::OkStatus();
 }
 
+class JobBench final : public StepBench {
+ public:
+  JobBench(const JobSpec& spec, std::unique_ptr<Device> cpu)
+      : spec_(spec), device_(std::move(cpu)), tokens_(spec.model.vocab) {}
+
+  absl::Status Prepare() {
+    EBB_ASSIGN_OR_RETURN(const Graph graph, BuildTrainingGraph(spec_));
+    EBB_ASSIGN_OR_RETURN(const Plan plan, MakePolicyPlan(graph, spec_.memory));
+    EBB_ASSIGN_OR_RETURN(programs_,
+                         LowerJob(spec_, plan, device_.backend(), 1));
+    const Program& program = programs_.training;
+    EBB_ASSIGN_OR_RETURN(state_,
+                         ArenaMemory::Allocate(device_, program.state_bytes));
+    EBB_ASSIGN_OR_RETURN(step_,
+                         ArenaMemory::Allocate(device_, program.step_bytes));
+    const ArenaView arenas = {state_.data(), state_.bytes(), step_.data(),
+                              step_.bytes()};
+    ModelState(programs_.graph, program, arenas).Initialize(spec_.seed);
+    EBB_ASSIGN_OR_RETURN(executor_,
+                         Executor::Create(program, device_, arenas,
+                                          {.precision = spec_.precision}));
+    DescribeWork(program, measured_);
+    measured_.peak_bytes = PredictRank(programs_, device_.backend()).peak_bytes;
+    return absl::OkStatus();
+  }
+
+  absl::Status WarmUp() override { return Run().status(); }
+  absl::Status Step() override {
+    EBB_ASSIGN_OR_RETURN(const double seconds, Run());
+    measured_.step_seconds.push_back(seconds);
+    return absl::OkStatus();
+  }
+  absl::Status Profile() override {
+    device_.StartTiming();
+    EBB_RETURN_IF_ERROR(Run().status());
+    return Attribute(programs_.training, device_.TakeLaunchSeconds(),
+                     measured_);
+  }
+  const StepMeasurement& measured() const override { return measured_; }
+
+ private:
+  // Seconds of one step.
+  absl::StatusOr<double> Run() {
+    const StepScalars scalars = {
+        .seed = spec_.seed, .step = ++steps_, .learning_rate = 1e-4f};
+    EBB_ASSIGN_OR_RETURN(const StepReport report,
+                         executor_->RunStep(scalars, tokens_, 0));
+    measured_.tokens = report.tokens;
+    measured_.model_flops = report.model_flops;
+    measured_.recompute_flops = report.recompute_flops;
+    measured_.loss = report.loss;
+    return report.duration_seconds;
+  }
+
+  const JobSpec spec_;
+  TimingDevice device_;
+  JobPrograms programs_;
+  ArenaMemory state_, step_;
+  RandomTokens tokens_;
+  std::unique_ptr<Executor> executor_;
+  int64_t steps_ = 0;
+  StepMeasurement measured_;
+};
+
 }  // namespace
 
-absl::StatusOr<StepMeasurement> MeasureSteps(const JobSpec& spec,
-                                             int num_steps) {
+absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(
+    const JobSpec& spec) {
   EBB_ASSIGN_OR_RETURN(std::unique_ptr<Device> cpu,
                        MakeCpuDevice(DescribeCpu(spec.threads)));
-  TimingDevice device(std::move(cpu));
-  EBB_ASSIGN_OR_RETURN(const Graph graph, BuildTrainingGraph(spec));
-  EBB_ASSIGN_OR_RETURN(const Plan plan, MakePolicyPlan(graph, spec.memory));
-  EBB_ASSIGN_OR_RETURN(const JobPrograms programs,
-                       LowerJob(spec, plan, device.backend(), 1));
-  const Program& program = programs.training;
-  EBB_ASSIGN_OR_RETURN(const ArenaMemory state,
-                       ArenaMemory::Allocate(device, program.state_bytes));
-  EBB_ASSIGN_OR_RETURN(const ArenaMemory step,
-                       ArenaMemory::Allocate(device, program.step_bytes));
-  const ArenaView arenas = {state.data(), state.bytes(), step.data(),
-                            step.bytes()};
-  ModelState(programs.graph, program, arenas).Initialize(spec.seed);
-  EBB_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Executor> executor,
-      Executor::Create(program, device, arenas, {.precision = spec.precision}));
-
-  RandomTokens tokens(spec.model.vocab);
-  StepMeasurement measured;
-  DescribeWork(program, measured);
-  measured.peak_bytes = PredictRank(programs, device.backend()).peak_bytes;
-  for (int n = 0; n < num_steps + 2; ++n) {
-    const bool warm_up = n == 0, timed_launches = n == num_steps + 1;
-    if (timed_launches) device.StartTiming();
-    const StepScalars scalars = {
-        .seed = spec.seed, .step = n + 1, .learning_rate = 1e-4f};
-    EBB_ASSIGN_OR_RETURN(const StepReport report,
-                         executor->RunStep(scalars, tokens, 0));
-    if (!warm_up && !timed_launches) {
-      measured.step_seconds.push_back(report.duration_seconds);
-    }
-    measured.tokens = report.tokens;
-    measured.model_flops = report.model_flops;
-    measured.recompute_flops = report.recompute_flops;
-    measured.loss = report.loss;
-  }
-  EBB_RETURN_IF_ERROR(Attribute(program, device.launch_seconds(), measured));
-  return measured;
+  auto bench = std::make_unique<JobBench>(spec, std::move(cpu));
+  EBB_RETURN_IF_ERROR(bench->Prepare());
+  return bench;
 }
 
 }  // namespace ebb::bench

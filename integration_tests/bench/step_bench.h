@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,21 +40,32 @@ struct ProfileEntry {
 
 struct StepMeasurement {
   std::vector<double> step_seconds;  // as measured, in order
-  double layers_seconds = 0;  // of one step: forward and backward of layers
-  int64_t tokens = 0;         // of one step
+  int64_t tokens = 0;                // of one step
   double model_flops = 0, recompute_flops = 0;
   // Of matrix products alone, attention's full square included.
   double model_product_flops = 0, recompute_product_flops = 0;
   int64_t peak_bytes = 0;
   double loss = 0;                       // of the last step
   std::vector<CountedProduct> products;  // of linears, no recompute
-  std::vector<ProfileEntry> profile;     // by falling seconds
+  // After Profile():
+  double layers_seconds = 0;  // of one step: forward and backward of layers
+  std::vector<ProfileEntry> profile;  // by falling seconds
 };
 
-// Runs a step to warm up, `num_steps` timed ones and one more with every
-// instruction timed. Tokens are drawn uniformly from a fixed seed.
-// Errors: those of planning, of missing memory and of the executor.
-absl::StatusOr<StepMeasurement> MeasureSteps(const JobSpec& spec,
-                                             int num_steps);
+// A job under one policy, whose steps are taken one at a time, so that jobs
+// that are compared can take turns. Tokens are drawn uniformly from a fixed
+// seed.
+class StepBench {
+ public:
+  // Plans, takes the arenas and draws weights.
+  // Errors: those of planning, of missing memory and of the executor.
+  static absl::StatusOr<std::unique_ptr<StepBench>> Create(const JobSpec& spec);
+  virtual ~StepBench() = default;
+
+  virtual absl::Status WarmUp() = 0;   // one step, not counted
+  virtual absl::Status Step() = 0;     // joins step_seconds
+  virtual absl::Status Profile() = 0;  // one step with every launch timed
+  virtual const StepMeasurement& measured() const = 0;
+};
 
 }  // namespace ebb::bench
