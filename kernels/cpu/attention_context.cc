@@ -16,7 +16,7 @@ void AttentionContextForward(const OpCall& call, Stream) {
   const AttentionShape shape =
       ShapeFromQuery(*call.attrs, call.slots[attention_context::kY].type);
   const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const ThreadScratch scratch(call, StridedProductBytes(shape.dtype));
+  const ThreadScratch scratch(call, AttentionProductBytes(shape));
   ParallelFor(shape.num_sequences * shape.num_heads, 1, scratch.max_threads(),
               [&](int64_t begin, int64_t end, int thread) {
                 for (int64_t i = begin; i < end; ++i) {
@@ -48,7 +48,7 @@ void AttentionContextBackward(const OpCall& call, Stream) {
   const Tensor& dv_view = call.grads[attention_context::kV];
   const AttentionShape shape = ShapeFromQuery(*call.attrs, dy_view.type);
   const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const ThreadScratch scratch(call, StridedProductBytes(shape.dtype));
+  const ThreadScratch scratch(call, AttentionProductBytes(shape));
   // Gradients of one head of values and of the probabilities that weight it.
   const auto backward = [&](int64_t b, int64_t g, void* thread_scratch) {
     const HeadRows v(call.slots[attention_context::kV], shape, b, g);

@@ -25,7 +25,7 @@ void AttentionScoresForward(const OpCall& call, Stream) {
   const AttentionShape shape =
       ShapeFromQuery(*call.attrs, call.slots[attention_scores::kQ].type);
   const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const ThreadScratch scratch(call, StridedProductBytes(shape.dtype));
+  const ThreadScratch scratch(call, AttentionProductBytes(shape));
   ParallelFor(shape.num_sequences * shape.num_heads, 1, scratch.max_threads(),
               [&](int64_t begin, int64_t end, int thread) {
                 for (int64_t i = begin; i < end; ++i) {
@@ -64,7 +64,7 @@ void AttentionScoresBackward(const OpCall& call, Stream) {
     shape = ShapeFromKey(*call.attrs, dk_view.type);
   }
   const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const ThreadScratch scratch(call, StridedProductBytes(shape.dtype));
+  const ThreadScratch scratch(call, AttentionProductBytes(shape));
   // Gradients of one head of keys and of the queries that use it.
   const auto backward = [&](int64_t b, int64_t g, void* thread_scratch) {
     const StridedProduct product = {.m = shape.seq_len,

@@ -1,11 +1,13 @@
-// Blocked product: B is packed block by block into panels that stay in the
-// second-level cache, a panel meets all rows of a block of A. bf16 is widened
-// as blocks are packed. Source of the blocking: Goto & van de Geijn 2008,
-// "Anatomy of high- performance matrix multiplication", section 4.
+// Blocked product: B is packed by blocks of columns and depth into panels, a
+// panel meets all rows of a block of A. bf16 is widened as blocks are packed.
+// Source of the blocking: Goto & van de Geijn 2008, "Anatomy of
+// high-performance matrix multiplication", section 4.
 #include "kernels/cpu/strided_product.h"
 
 #include <cstddef>
 #include <type_traits>
+
+#include "kernels/ops/workspace.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/strided_product.cc"
@@ -16,15 +18,18 @@
 #define EBB_KERNELS_CPU_STRIDED_PRODUCT_ONCE
 namespace ebb::cpu {
 
-// Block sizes: the blocks of A and B (144 + 384 KiB) fit a second-level cache,
-// from where panels of B stream; the longer the depth, the fewer times C comes
-// and goes. Rows are whole tiles and columns whole panels in every vector
-// width.
-constexpr size_t kBlockRows = 144;
+// Rows are whole tiles and columns whole panels in every vector width. Panels
+// of one block of depth stream from the second-level cache; the sums of a block
+// of rows stay there for as many blocks of depth as are packed at once.
+constexpr size_t kBlockRows = kStridedBlockRows;
 constexpr size_t kBlockColumns = kStridedBlockColumns;
-constexpr size_t kBlockDepth = 256;
-// Rows of C whose sums wait to be rounded: B is packed once for all of them.
-constexpr size_t kRoundedRows = 3 * kBlockRows;
+constexpr size_t kBlockDepth = kStridedBlockDepth;
+
+struct StridedScratch {
+  float* packed_b;  // kStridedBlocksAtOnce blocks
+  float* packed_a;  // a block
+  float* sums;      // of a bf16 result: see StridedProductBytes
+};
 
 }  // namespace ebb::cpu
 #endif  // EBB_KERNELS_CPU_STRIDED_PRODUCT_ONCE
@@ -33,81 +38,101 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
-// Adds one block of depth to sums [m, columns].
+// A block of the depth of one term, and where its panels lie.
 template <typename T>
-void MultiplyDepth(const StridedProduct& p, const T* a, const T* b, size_t m,
-                   size_t columns, size_t depth, bool add, const Sums& sums,
-                   float* packed_b, float* packed_a) {
-  const size_t panel_stride = kBlockDepth * PanelColumns();
-  if (p.b_transposed) {
-    PackTransposed(b, p.b_stride, depth, columns, p.factor, packed_b,
-                   panel_stride);
-  } else {
-    PackRows(b, p.b_stride, depth, columns, p.factor, packed_b, panel_stride);
-  }
-  for (size_t row = 0; row < m; row += kBlockRows) {
-    const size_t rows = HWY_MIN(kBlockRows, m - row);
-    const MatrixView block =
-        p.a_transposed
-            ? PackTiles(a + row, p.a_stride, depth, rows, packed_a)
-            : WideRows(a + row * p.a_stride, p.a_stride, rows, depth, packed_a);
-    MultiplyPanels(rows, block, packed_b, panel_stride, depth, add,
-                   sums.data + row * sums.stride, sums.stride, columns);
-  }
-}
+struct DepthBlock {
+  const T* a;  // first row
+  const T* b;  // first column
+  size_t depth;
+  float* panels;
+};
 
 template <typename T, typename C>
-void MultiplyTyped(const StridedProduct& p, float* packed_b, float* packed_a,
-                   float* tile) {
+void MultiplyTyped(const StridedProduct& p, const StridedScratch& scratch) {
   const size_t m = p.m, n = p.n, k = p.k;
   const T* a = static_cast<const T*>(p.a);
   const T* b = static_cast<const T*>(p.b);
   const T* bias = static_cast<const T*>(p.bias);
-  constexpr bool kRounds = std::is_same_v<C, Bf16>;
-  const size_t rows_at_once = kRounds ? kRoundedRows : m;
+  const size_t a_row = p.a_transposed ? 1 : p.a_stride;
+  const size_t a_depth = p.a_transposed ? p.a_stride : 1;
+  const size_t b_column = p.b_transposed ? p.b_stride : 1;
+  const size_t b_depth = p.b_transposed ? 1 : p.b_stride;
+  const size_t blocks_of_term = (k + kBlockDepth - 1) / kBlockDepth;
+  const size_t num_blocks = p.num_terms * blocks_of_term;
+  const size_t panel_stride = kBlockDepth * PanelColumns();
+  // Sums of a bf16 result that are not complete with the blocks packed at once
+  // wait for the next ones.
+  const bool wait =
+      std::is_same_v<C, Bf16> && num_blocks > kStridedBlocksAtOnce;
+  const size_t rows_at_once = wait ? kStridedWaitingRows : m;
   for (size_t column = 0; column < n; column += kBlockColumns) {
     const size_t columns = HWY_MIN(kBlockColumns, n - column);
-    for (size_t first = 0; first < m; first += rows_at_once) {
-      const size_t rows = HWY_MIN(rows_at_once, m - first);
-      C* c = static_cast<C*>(p.c) + first * p.c_stride + column;
-      const Sums sums = SumsOf(c, p.c_stride, tile, kBlockColumns);
-      bool add = p.add;
-      if (bias != nullptr) {
-        for (size_t row = 0; row < rows; ++row) {
-          float* to = sums.data + row * sums.stride;
-          for (size_t i = 0; i < columns; ++i) {
-            to[i] = ToFloat(bias[column + i]);
+    const auto block_at = [&](size_t block) HWY_ATTR {
+      const size_t term = block / blocks_of_term;
+      const size_t at = block % blocks_of_term * kBlockDepth;
+      return DepthBlock<T>{
+          .a = a + term * p.a_term_stride + at * a_depth,
+          .b = b + term * p.b_term_stride + at * b_depth + column * b_column,
+          .depth = HWY_MIN(kBlockDepth, k - at),
+          .panels = scratch.packed_b + block % kStridedBlocksAtOnce *
+                                           (kBlockDepth * kBlockColumns)};
+    };
+    for (size_t group = 0; group < m; group += rows_at_once) {
+      const size_t group_end = HWY_MIN(group + rows_at_once, m);
+      for (size_t begin = 0; begin < num_blocks;
+           begin += kStridedBlocksAtOnce) {
+        const size_t end = HWY_MIN(begin + kStridedBlocksAtOnce, num_blocks);
+        for (size_t block = begin; block < end; ++block) {
+          const DepthBlock<T> of = block_at(block);
+          if (p.b_transposed) {
+            PackTransposed(of.b, p.b_stride, of.depth, columns, p.factor,
+                           of.panels, panel_stride);
+          } else {
+            PackRows(of.b, p.b_stride, of.depth, columns, p.factor, of.panels,
+                     panel_stride);
           }
         }
-        add = true;
-      }
-      const size_t a_first = first * (p.a_transposed ? 1 : p.a_stride);
-      const size_t b_first = column * (p.b_transposed ? p.b_stride : 1);
-      for (int64_t term = 0; term < p.num_terms; ++term) {
-        for (size_t at = 0; at < k; at += kBlockDepth) {
-          MultiplyDepth(p,
-                        a + term * p.a_term_stride + a_first +
-                            at * (p.a_transposed ? p.a_stride : 1),
-                        b + term * p.b_term_stride + b_first +
-                            at * (p.b_transposed ? 1 : p.b_stride),
-                        rows, columns, HWY_MIN(kBlockDepth, k - at), add, sums,
-                        packed_b, packed_a);
-          add = true;
+        for (size_t row = group; row < group_end; row += kBlockRows) {
+          const size_t rows = HWY_MIN(kBlockRows, group_end - row);
+          C* c = static_cast<C*>(p.c) + row * p.c_stride + column;
+          const Sums sums =
+              SumsOf(c, p.c_stride,
+                     scratch.sums + (wait ? (row - group) * kBlockColumns : 0),
+                     kBlockColumns);
+          if (begin == 0 && bias != nullptr) {
+            for (size_t r = 0; r < rows; ++r) {
+              float* to = sums.data + r * sums.stride;
+              for (size_t i = 0; i < columns; ++i) {
+                to[i] = ToFloat(bias[column + i]);
+              }
+            }
+          }
+          for (size_t block = begin; block < end; ++block) {
+            const DepthBlock<T> of = block_at(block);
+            const T* a_block = of.a + row * a_row;
+            const MatrixView view =
+                p.a_transposed ? PackTiles(a_block, p.a_stride, of.depth, rows,
+                                           scratch.packed_a)
+                               : WideRows(a_block, p.a_stride, rows, of.depth,
+                                          scratch.packed_a);
+            MultiplyPanels(rows, view, of.panels, panel_stride, of.depth,
+                           p.add || bias != nullptr || block > 0, sums.data,
+                           sums.stride, columns);
+          }
+          if (end == num_blocks) RoundSums(sums, c, p.c_stride, rows, columns);
         }
       }
-      RoundSums(sums, c, p.c_stride, rows, columns);
     }
   }
 }
 
-void MultiplyBlocks(const StridedProduct& p, float* packed_b, float* packed_a,
-                    float* tile) {
+void MultiplyBlocks(const StridedProduct& p, const StridedScratch& scratch) {
   if (p.c_dtype == DType::kBf16) {
-    MultiplyTyped<Bf16, Bf16>(p, packed_b, packed_a, tile);
+    MultiplyTyped<Bf16, Bf16>(p, scratch);
   } else if (p.dtype == DType::kBf16) {
-    MultiplyTyped<Bf16, float>(p, packed_b, packed_a, tile);
+    MultiplyTyped<Bf16, float>(p, scratch);
   } else {
-    MultiplyTyped<float, float>(p, packed_b, packed_a, tile);
+    MultiplyTyped<float, float>(p, scratch);
   }
 }
 
@@ -121,17 +146,13 @@ namespace ebb::cpu {
 
 HWY_EXPORT(MultiplyBlocks);
 
-constexpr int64_t kPackedBytes =
-    (kBlockRows + kBlockColumns) * kBlockDepth * sizeof(float);
-static_assert(kPackedBytes == StridedProductBytes(DType::kF32));
-static_assert(kPackedBytes + kRoundedRows * kBlockColumns * sizeof(float) ==
-              StridedProductBytes(DType::kBf16));
-
 void MultiplyStrided(const StridedProduct& product, void* scratch) {
+  // No more blocks are packed than the product has: the scratch ends there.
+  const int64_t blocks = StridedBlocks(product.k, product.num_terms);
   float* packed_b = static_cast<float*>(scratch);
-  float* packed_a = packed_b + kBlockColumns * kBlockDepth;
-  float* tile = packed_a + kBlockRows * kBlockDepth;
-  HWY_DYNAMIC_DISPATCH(MultiplyBlocks)(product, packed_b, packed_a, tile);
+  float* packed_a = packed_b + blocks * kBlockColumns * kBlockDepth;
+  HWY_DYNAMIC_DISPATCH(MultiplyBlocks)
+  (product, {packed_b, packed_a, packed_a + kBlockRows * kBlockDepth});
 }
 
 }  // namespace ebb::cpu

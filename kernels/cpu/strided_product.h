@@ -35,11 +35,8 @@ struct StridedProduct {
   int64_t b_term_stride = 0;
 };
 
-// Columns of B that are packed at once; A is read again for each such block.
-constexpr int64_t kStridedBlockColumns = 384;
-
-// Computes the product on the calling thread, in StridedProductBytes(dtype) of
-// scratch (kernels/ops/workspace.h).
+// Computes the product on the calling thread, in StridedProductBytes of its
+// shape of scratch (kernels/ops/workspace.h).
 void MultiplyStrided(const StridedProduct& product, void* scratch);
 
 }  // namespace ebb::cpu

@@ -30,26 +30,42 @@ constexpr int64_t kWidestPanel = 64;
 
 }  // namespace
 
-int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
+int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
                              const Backend& backend) {
   const DType dtype = types[linear::kY].dtype;
-  int64_t bytes = StridedProductBytes(dtype);
+  const int64_t rows = types[linear::kX].dims[0];
+  const int64_t outputs = types[linear::kWeight].dims[0];
+  const int64_t inputs = types[linear::kWeight].dims[1];
+  int64_t bytes = bound == 0 ? StridedProductBytes(dtype, rows, inputs) : 0;
+  if (HasSlot(bound, linear::kX)) {
+    bytes = std::max(bytes, StridedProductBytes(dtype, rows, outputs));
+  }
+  if (HasSlot(bound, linear::kWeight)) {
+    bytes = std::max(bytes, StridedProductBytes(DType::kF32, outputs, rows));
+  }
   if (dtype == DType::kBf16 && HasBf16Products(backend.instruction_set)) {
     bytes = std::max(bytes, kBf16ProductBytes);
   }
   return backend.threads * bytes;
 }
 
-int64_t AttentionScoresWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
-                                      const Backend& backend) {
-  return backend.threads *
-         StridedProductBytes(types[attention_scores::kScores].dtype);
+// Of all products of a group's heads; the largest sums gradients over them.
+int64_t AttentionProductBytes(const AttentionShape& shape) {
+  return StridedProductBytes(shape.dtype, shape.seq_len,
+                             std::max(shape.seq_len, shape.head_width),
+                             shape.num_heads / shape.num_kv_heads);
 }
 
-int64_t AttentionContextWorkspaceBytes(const OpAttrs&, Types types, uint32_t,
-                                       const Backend& backend) {
-  return backend.threads *
-         StridedProductBytes(types[attention_context::kY].dtype);
+int64_t AttentionScoresWorkspaceBytes(const OpAttrs& attrs, Types types,
+                                      uint32_t, const Backend& backend) {
+  return backend.threads * AttentionProductBytes(ShapeFromQuery(
+                               attrs, types[attention_scores::kQ]));
+}
+
+int64_t AttentionContextWorkspaceBytes(const OpAttrs& attrs, Types types,
+                                       uint32_t, const Backend& backend) {
+  return backend.threads * AttentionProductBytes(ShapeFromQuery(
+                               attrs, types[attention_context::kY]));
 }
 
 int64_t RopeScratchBytes(int64_t head_width) {

@@ -4,6 +4,7 @@
 // gradients.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ops/attention_shape.h"
@@ -11,12 +12,42 @@
 
 namespace ebb {
 
-// What one thread holds in a product of the CPU backend's own, whatever its
-// shape: packed blocks of both operands, (144 + 384) x 256 floats, and for a
-// bf16 result the sums of 432 x 384 elements that wait to be rounded.
-constexpr int64_t StridedProductBytes(DType dtype) {
-  return 4 * ((144 + 384) * 256 + (dtype == DType::kBf16 ? 432 * 384 : 0));
+// Blocks of the CPU backend's own product C [m, n] of sums over a depth k.
+constexpr int64_t kStridedBlockRows = 144;
+constexpr int64_t kStridedBlockColumns = 384;
+constexpr int64_t kStridedBlockDepth = 256;
+// Blocks of depth whose panels are packed at once: C comes from memory and goes
+// back once for all of them.
+constexpr int64_t kStridedBlocksAtOnce = 4;
+// Rows of a bf16 result whose sums wait to be rounded, if they take more.
+constexpr int64_t kStridedWaitingRows = 8 * kStridedBlockRows;
+
+// Blocks of depth that a product of `num_terms` terms packs at once.
+constexpr int64_t StridedBlocks(int64_t k, int64_t num_terms) {
+  const int64_t blocks =
+      num_terms * ((k + kStridedBlockDepth - 1) / kStridedBlockDepth);
+  return std::min(blocks, kStridedBlocksAtOnce);
 }
+// What one thread holds, of its part of the result or of all of it: packed
+// blocks of both operands and, if C is bf16, fp32 sums.
+constexpr int64_t StridedProductBytes(DType c_dtype, int64_t m, int64_t k,
+                                      int64_t num_terms = 1) {
+  const int64_t blocks = StridedBlocks(k, num_terms);
+  const bool wait = num_terms * k > kStridedBlocksAtOnce * kStridedBlockDepth;
+  int64_t floats =
+      (blocks * kStridedBlockColumns + kStridedBlockRows) * kStridedBlockDepth;
+  if (c_dtype == DType::kBf16) {
+    floats += kStridedBlockColumns *
+              (wait ? std::min(kStridedWaitingRows,
+                               (m + kStridedBlockRows - 1) / kStridedBlockRows *
+                                   kStridedBlockRows)
+                    : kStridedBlockRows);
+  }
+  return 4 * floats;
+}
+
+// One thread's scratch for the products of unfused attention.
+int64_t AttentionProductBytes(const AttentionShape& shape);
 
 // Queries and keys of a tile of fused attention.
 constexpr int64_t kAttentionTile = 64;
