@@ -13,7 +13,7 @@
 namespace ebb::cpu {
 
 // Computes the product with scratch in `workspace` alone: at least what
-// StridedProductBytes says a thread. Which way is taken depends on shapes,
+// StridedSizes says a thread. Which way is taken depends on shapes,
 // instruction set, threads and `workspace_bytes`, never on the moment.
 // Primitives are made at the calling thread's first call of a shape and kept
 // for its life. Throws dnnl::error if one cannot be made or run.

@@ -26,9 +26,10 @@ constexpr size_t kBlockColumns = kStridedBlockColumns;
 constexpr size_t kBlockDepth = kStridedBlockDepth;
 
 struct StridedScratch {
-  float* packed_b;  // kStridedBlocksAtOnce blocks
+  StridedSizes sizes;
+  float* packed_b;  // sizes.blocks blocks
   float* packed_a;  // a block
-  float* sums;      // of a bf16 result: see StridedProductBytes
+  float* sums;      // of a bf16 result
 };
 
 }  // namespace ebb::cpu
@@ -59,7 +60,8 @@ void MultiplyTyped(const StridedProduct& p, const StridedScratch& scratch) {
   const size_t b_depth = p.b_transposed ? 1 : p.b_stride;
   const size_t blocks_of_term = (k + kBlockDepth - 1) / kBlockDepth;
   const size_t num_blocks = p.num_terms * blocks_of_term;
-  const size_t panel_stride = kBlockDepth * PanelColumns();
+  const StridedSizes& sizes = scratch.sizes;
+  const size_t panel_stride = sizes.depth * PanelColumns();
   // Sums of a bf16 result that are not complete with the blocks packed at once
   // wait for the next ones.
   const bool wait =
@@ -75,7 +77,7 @@ void MultiplyTyped(const StridedProduct& p, const StridedScratch& scratch) {
           .b = b + term * p.b_term_stride + at * b_depth + column * b_column,
           .depth = HWY_MIN(kBlockDepth, k - at),
           .panels = scratch.packed_b + block % kStridedBlocksAtOnce *
-                                           (kBlockDepth * kBlockColumns)};
+                                           (sizes.depth * sizes.columns)};
     };
     for (size_t group = 0; group < m; group += rows_at_once) {
       const size_t group_end = HWY_MIN(group + rows_at_once, m);
@@ -97,8 +99,8 @@ void MultiplyTyped(const StridedProduct& p, const StridedScratch& scratch) {
           C* c = static_cast<C*>(p.c) + row * p.c_stride + column;
           const Sums sums =
               SumsOf(c, p.c_stride,
-                     scratch.sums + (wait ? (row - group) * kBlockColumns : 0),
-                     kBlockColumns);
+                     scratch.sums + (wait ? (row - group) * sizes.columns : 0),
+                     sizes.columns);
           if (begin == 0 && bias != nullptr) {
             for (size_t r = 0; r < rows; ++r) {
               float* to = sums.data + r * sums.stride;
@@ -147,12 +149,12 @@ namespace ebb::cpu {
 HWY_EXPORT(MultiplyBlocks);
 
 void MultiplyStrided(const StridedProduct& product, void* scratch) {
-  // No more blocks are packed than the product has: the scratch ends there.
-  const int64_t blocks = StridedBlocks(product.k, product.num_terms);
+  const StridedSizes sizes(product.c_dtype, product.m, product.n, product.k,
+                           product.num_terms);
   float* packed_b = static_cast<float*>(scratch);
-  float* packed_a = packed_b + blocks * kBlockColumns * kBlockDepth;
+  float* packed_a = packed_b + sizes.blocks * sizes.columns * sizes.depth;
   HWY_DYNAMIC_DISPATCH(MultiplyBlocks)
-  (product, {packed_b, packed_a, packed_a + kBlockRows * kBlockDepth});
+  (product, {sizes, packed_b, packed_a, packed_a + sizes.rows * sizes.depth});
 }
 
 }  // namespace ebb::cpu

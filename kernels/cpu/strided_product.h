@@ -35,8 +35,8 @@ struct StridedProduct {
   int64_t b_term_stride = 0;
 };
 
-// Computes the product on the calling thread, in StridedProductBytes of its
-// shape of scratch (kernels/ops/workspace.h).
+// Computes the product on the calling thread, in the scratch that
+// StridedSizes (kernels/ops/workspace.h) says.
 void MultiplyStrided(const StridedProduct& product, void* scratch);
 
 }  // namespace ebb::cpu

@@ -36,12 +36,14 @@ int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
   const int64_t rows = types[linear::kX].dims[0];
   const int64_t outputs = types[linear::kWeight].dims[0];
   const int64_t inputs = types[linear::kWeight].dims[1];
-  int64_t bytes = bound == 0 ? StridedProductBytes(dtype, rows, inputs) : 0;
-  if (HasSlot(bound, linear::kX)) {
-    bytes = std::max(bytes, StridedProductBytes(dtype, rows, outputs));
-  }
+  int64_t bytes = 0;
+  const auto add = [&](const StridedSizes& sizes) {
+    bytes = std::max(bytes, sizes.bytes());
+  };
+  if (bound == 0) add({dtype, rows, outputs, inputs});
+  if (HasSlot(bound, linear::kX)) add({dtype, rows, inputs, outputs});
   if (HasSlot(bound, linear::kWeight)) {
-    bytes = std::max(bytes, StridedProductBytes(DType::kF32, outputs, rows));
+    add({DType::kF32, outputs, inputs, rows});
   }
   if (dtype == DType::kBf16 && HasBf16Products(backend.instruction_set)) {
     bytes = std::max(bytes, kBf16ProductBytes);
@@ -51,9 +53,10 @@ int64_t LinearWorkspaceBytes(const OpAttrs&, Types types, uint32_t bound,
 
 // Of all products of a group's heads; the largest sums gradients over them.
 int64_t AttentionProductBytes(const AttentionShape& shape) {
-  return StridedProductBytes(shape.dtype, shape.seq_len,
-                             std::max(shape.seq_len, shape.head_width),
-                             shape.num_heads / shape.num_kv_heads);
+  const int64_t longest = std::max(shape.seq_len, shape.head_width);
+  return StridedSizes(shape.dtype, shape.seq_len, longest, longest,
+                      shape.num_heads / shape.num_kv_heads)
+      .bytes();
 }
 
 int64_t AttentionScoresWorkspaceBytes(const OpAttrs& attrs, Types types,

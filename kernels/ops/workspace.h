@@ -22,29 +22,33 @@ constexpr int64_t kStridedBlocksAtOnce = 4;
 // Rows of a bf16 result whose sums wait to be rounded, if they take more.
 constexpr int64_t kStridedWaitingRows = 8 * kStridedBlockRows;
 
-// Blocks of depth that a product of `num_terms` terms packs at once.
-constexpr int64_t StridedBlocks(int64_t k, int64_t num_terms) {
-  const int64_t blocks =
-      num_terms * ((k + kStridedBlockDepth - 1) / kStridedBlockDepth);
-  return std::min(blocks, kStridedBlocksAtOnce);
-}
-// What one thread holds, of its part of the result or of all of it: packed
-// blocks of both operands and, if C is bf16, fp32 sums.
-constexpr int64_t StridedProductBytes(DType c_dtype, int64_t m, int64_t k,
-                                      int64_t num_terms = 1) {
-  const int64_t blocks = StridedBlocks(k, num_terms);
-  const bool wait = num_terms * k > kStridedBlocksAtOnce * kStridedBlockDepth;
-  int64_t floats =
-      (blocks * kStridedBlockColumns + kStridedBlockRows) * kStridedBlockDepth;
-  if (c_dtype == DType::kBf16) {
-    floats += kStridedBlockColumns *
-              (wait ? std::min(kStridedWaitingRows,
-                               (m + kStridedBlockRows - 1) / kStridedBlockRows *
-                                   kStridedBlockRows)
-                    : kStridedBlockRows);
+// Sizes of a product's blocks, none larger than the product, and what one
+// thread holds for all of it or for a part: packed blocks of both operands and,
+// if C is bf16, fp32 sums.
+struct StridedSizes {
+  int64_t blocks = 0;                        // of depth, packed at once
+  int64_t rows = 0, columns = 0, depth = 0;  // of a block: whole tiles, panels
+  int64_t sum_rows = 0;                      // 0: sums are formed in C
+
+  constexpr StridedSizes(DType c_dtype, int64_t m, int64_t n, int64_t k,
+                         int64_t num_terms = 1) {
+    const auto whole = [](int64_t size, int64_t multiple) {
+      return (size + multiple - 1) / multiple * multiple;
+    };
+    const int64_t all_blocks =
+        num_terms * ((k + kStridedBlockDepth - 1) / kStridedBlockDepth);
+    blocks = std::min(all_blocks, kStridedBlocksAtOnce);
+    rows = std::min(kStridedBlockRows, whole(m, 48));
+    columns = std::min(kStridedBlockColumns, whole(n, 64));
+    depth = std::min(kStridedBlockDepth, whole(k, 16));
+    if (c_dtype != DType::kBf16) return;
+    sum_rows = all_blocks > blocks ? std::min(kStridedWaitingRows, whole(m, 48))
+                                   : rows;
   }
-  return 4 * floats;
-}
+  constexpr int64_t bytes() const {
+    return 4 * ((blocks * columns + rows) * depth + sum_rows * columns);
+  }
+};
 
 // One thread's scratch for the products of unfused attention.
 int64_t AttentionProductBytes(const AttentionShape& shape);

@@ -200,6 +200,7 @@ TEST(OpSuite, CatchesAChangedInput) {
 TEST(OpSuite, CatchesWritesBeyondTheWorkspace) {
   const auto backward = [](const OpCall& call, Stream stream) {
     ReferenceRow(Op::kLinear).backward(call, stream);
+    if (call.workspace_bytes == 0) return;  // the bias alone
     static_cast<uint8_t*>(call.workspace)[call.workspace_bytes] = 0;
   };
   EXPECT_THAT(RunWith(Op::kLinear, nullptr, backward),
@@ -210,7 +211,7 @@ TEST(OpSuite, CatchesGarbageReadFromTheWorkspace) {
   const auto backward = [](const OpCall& call, Stream stream) {
     ReferenceRow(Op::kLinear).backward(call, stream);
     const Tensor& dbias = call.grads[linear::kBias];
-    if (dbias.bound()) {
+    if (dbias.bound() && call.workspace_bytes > 0) {
       dbias.as<float>()[0] += 1e-30f * *static_cast<float*>(call.workspace);
     }
   };

@@ -271,7 +271,7 @@ TEST_F(TrainerTest, EvaluationMayNeedTheLargerStepArena) {
   spec.memory.policy = Policy::kFull;
   spec.micro_batch = 1;
   spec.eval.every = 3;
-  spec.eval.micro = 64;
+  spec.eval.micro = 128;
   const JobRun run = RunJob(spec, {.validation_sequences = 20});
   ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
   EXPECT_THAT(run.differences, SizeIs(0));
