@@ -6,7 +6,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "kernels/status.h"
@@ -71,12 +70,7 @@ void AddSection(const std::string& path, const Descriptor& section,
                     "\n");
     const std::string text = CommentOf(commented, field);
     if (!text.empty()) absl::StrAppend(roff, RoffText(text), "\n");
-    std::string requirement =
-        field.enum_type() == nullptr
-            ? Requirement(field)
-            : absl::StrCat(
-                  "must be one of ",
-                  absl::StrJoin(ChoiceWords(*field.enum_type()), ", "));
+    std::string requirement = Requirement(field);
     if (requirement.empty()) continue;
     requirement[0] = absl::ascii_toupper(requirement[0]);
     absl::StrAppend(roff, ".br\n", RoffText(requirement), ".\n");

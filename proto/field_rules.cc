@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace ebb {
 
@@ -44,6 +45,30 @@ std::string BoundsText(const v1::FieldRule& rule) {
   return absl::StrCat(" ", low, " and ", high);
 }
 
+// Words of the choices that are built, or of those that are not.
+std::vector<std::string> Words(const EnumDescriptor& type, bool built) {
+  std::vector<std::string> words;
+  for (int i = 0; i < type.value_count(); ++i) {
+    const EnumValueDescriptor& value = *type.value(i);
+    if (value.number() != 0 && IsBuilt(value) == built) {
+      words.push_back(ChoiceWord(value));
+    }
+  }
+  return words;
+}
+
+// "must be one of none, full (auto is not built yet)".
+std::string ChoiceRequirement(const EnumDescriptor& type) {
+  std::string text =
+      absl::StrCat("must be one of ", absl::StrJoin(Words(type, true), ", "));
+  const std::vector<std::string> not_built = Words(type, false);
+  if (!not_built.empty()) {
+    absl::StrAppend(&text, " (", absl::StrJoin(not_built, ", "),
+                    not_built.size() == 1 ? " is" : " are", " not built yet)");
+  }
+  return text;
+}
+
 }  // namespace
 
 const v1::FieldRule& RuleOf(const FieldDescriptor& field) {
@@ -70,13 +95,11 @@ std::string ChoiceWord(const EnumValueDescriptor& value) {
 }
 
 std::vector<std::string> ChoiceWords(const EnumDescriptor& type) {
-  std::vector<std::string> words;
-  for (int i = 0; i < type.value_count(); ++i) {
-    if (type.value(i)->number() != 0) {
-      words.push_back(ChoiceWord(*type.value(i)));
-    }
-  }
-  return words;
+  return Words(type, true);
+}
+
+bool IsBuilt(const EnumValueDescriptor& value) {
+  return !value.options().GetExtension(v1::not_built);
 }
 
 const EnumValueDescriptor* FindChoice(const EnumDescriptor& type,
@@ -147,6 +170,8 @@ std::string Requirement(const FieldDescriptor& field) {
       return absl::StrCat("must be a number", BoundsText(rule));
     case FieldDescriptor::CPPTYPE_BOOL:
       return "must be true or false";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return ChoiceRequirement(*field.enum_type());
     case FieldDescriptor::CPPTYPE_STRING:
       return "must be text";
     case FieldDescriptor::CPPTYPE_INT32:

@@ -27,11 +27,15 @@ std::string JoinFieldPath(absl::string_view prefix, absl::string_view name);
 // The word of an enum value in specs: NORM_RMSNORM -> "rmsnorm".
 std::string ChoiceWord(const google::protobuf::EnumValueDescriptor& value);
 
-// All words of an enum in order, without UNSPECIFIED.
+// All words of an enum in order, without UNSPECIFIED and without those that are
+// not built yet.
 std::vector<std::string> ChoiceWords(
     const google::protobuf::EnumDescriptor& type);
 
-// Null if word is none of them.
+// False for a choice that is known and refused: not built yet.
+bool IsBuilt(const google::protobuf::EnumValueDescriptor& value);
+
+// Null if word is no choice, built or not.
 const google::protobuf::EnumValueDescriptor* FindChoice(
     const google::protobuf::EnumDescriptor& type, absl::string_view word);
 
@@ -42,7 +46,8 @@ std::string NumberText(double value);
 std::string DurationText(const google::protobuf::Duration& duration);
 
 // What the field wants, for error messages: "must be a whole number from 1 to
-// 100000", "must be a number above 0 and at most 1".
+// 100000", "must be a number above 0 and at most 1", "must be one of none, full
+// (auto is not built yet)".
 std::string Requirement(const google::protobuf::FieldDescriptor& field);
 
 // Calls visit(path, message, field) for every field below message that is not

@@ -622,19 +622,16 @@ class Checker {
 
   // ---- What this version cannot do ----
 
-  // Refuses a choice unless it is one of `built`.
+  // Refuses a choice that is not built; `what` is not, if not the word itself.
   void CheckBuiltChoice(const std::string& path, int value,
                         const google::protobuf::EnumDescriptor& type,
-                        std::initializer_list<int> built) {
+                        absl::string_view what = "") {
     if (!Usable({path})) return;
-    if (std::find(built.begin(), built.end(), value) != built.end()) return;
-    std::vector<std::string> words;
-    for (int number : built) {
-      words.push_back(ChoiceWord(*type.FindValueByNumber(number)));
-    }
-    const std::string word = ChoiceWord(*type.FindValueByNumber(value));
-    AddNotBuilt(path, word, word,
-                absl::StrCat("use ", absl::StrJoin(words, ", ")));
+    const auto& choice = *type.FindValueByNumber(value);
+    if (IsBuilt(choice)) return;
+    const std::string word = ChoiceWord(choice);
+    AddNotBuilt(path, word, what.empty() ? word : what,
+                absl::StrCat("use ", absl::StrJoin(ChoiceWords(type), ", ")));
   }
 
   void CheckBuiltNumber(const std::string& path, int64_t value, int64_t built,
@@ -645,12 +642,10 @@ class Checker {
 
   void CheckBuilt() {
     CheckBuiltChoice("precision", full_.precision(),
-                     *v1::Precision_descriptor(),
-                     {v1::PRECISION_FP32, v1::PRECISION_BF16});
+                     *v1::Precision_descriptor());
     const v1::ModelSpec& model = full_.model();
     CheckBuiltChoice("model.activation", model.activation(),
-                     *v1::Activation_descriptor(),
-                     {v1::ACTIVATION_GELU, v1::ACTIVATION_SWIGLU});
+                     *v1::Activation_descriptor());
     CheckBuiltNumber("model.experts", model.experts(), 0, "mixture of experts");
 
     const v1::ParallelSpec& parallel = full_.parallel();
@@ -672,32 +667,21 @@ class Checker {
     CheckBuiltNumber("parallel.zero", parallel.zero(), 0, "ZeRO");
 
     const v1::MemorySpec& memory = full_.memory();
-    CheckBuiltChoice("memory.policy", memory.policy(), *v1::Policy_descriptor(),
-                     {v1::POLICY_NONE, v1::POLICY_SELECTIVE, v1::POLICY_CHEAP,
-                      v1::POLICY_FULL, v1::POLICY_SQRT, v1::POLICY_CUSTOM});
+    CheckBuiltChoice("memory.policy", memory.policy(),
+                     *v1::Policy_descriptor());
     for (const auto& [path, value] :
          {std::pair<std::string, v1::Offload>{"memory.offload",
                                               memory.offload()},
           {"memory.offload_optimizer", memory.offload_optimizer()},
           {"memory.offload_parameters", memory.offload_parameters()}}) {
-      if (Usable({path}) && value != v1::OFFLOAD_NONE) {
-        AddNotBuilt(
-            path,
-            ChoiceWord(*v1::Offload_descriptor()->FindValueByNumber(value)),
-            "offloading", "use none");
-      }
+      CheckBuiltChoice(path, value, *v1::Offload_descriptor(), "offloading");
     }
-    if (Usable({"memory.encode.format"}) &&
-        memory.encode().format() != v1::ENCODE_FORMAT_NONE) {
-      AddNotBuilt("memory.encode.format",
-                  ChoiceWord(*v1::EncodeFormat_descriptor()->FindValueByNumber(
-                      memory.encode().format())),
-                  "encoding of saved values", "use none");
-    }
+    CheckBuiltChoice("memory.encode.format", memory.encode().format(),
+                     *v1::EncodeFormat_descriptor(),
+                     "encoding of saved values");
     const v1::ResourceSpec& resources = full_.resources();
     CheckBuiltChoice("resources.device", resources.device(),
-                     *v1::DeviceKind_descriptor(),
-                     {v1::DEVICE_KIND_AUTO, v1::DEVICE_KIND_CPU});
+                     *v1::DeviceKind_descriptor());
     if (Usable({"resources.device_model"}) &&
         !resources.device_model().empty()) {
       AddNotBuilt("resources.device_model", resources.device_model(),
