@@ -278,6 +278,47 @@ TEST_F(CommandLine, ASubmitWithoutAnswerSaysHowToRepeatIt) {
   EXPECT_THAT(err_.str(), HasSubstr("--request-id mine"));
 }
 
+TEST_F(CommandLine, MistakesOfFilesAreToldWithThoseOfFields) {
+  std::ofstream(directory_ + "/bad.yaml") << kSpec << "optimizer: {lr: abc}\n";
+  std::vector<v1::Violation> violations(3);
+  violations[0].set_field("data.train");
+  violations[0].set_value(directory_ + "/corpus.txt");
+  violations[0].set_rule("no such file");
+  // What the reader knows better, and what follows from it.
+  violations[1].set_field("optimizer.lr");
+  violations[2].set_field("optimizer.beta1");
+  service_.FailNext("CheckJob",
+                    ViolationsStatus(absl::StatusCode::kNotFound, violations));
+  EXPECT_EQ(Run({"submit", "bad.yaml"}), 2);
+  EXPECT_EQ(out_.str(), "");
+  const std::vector<std::string> lines =
+      absl::StrSplit(err_.str(), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 2u) << err_.str();
+  EXPECT_EQ(lines[0], "bad.yaml:3: data.train: got " + directory_ +
+                          "/corpus.txt: no such file");
+  EXPECT_THAT(lines[1], StartsWith("bad.yaml:6: optimizer.lr: got abc: "));
+  EXPECT_TRUE(service_.created().empty());
+  ASSERT_EQ(service_.checked().size(), 1u);
+  EXPECT_EQ(service_.checked()[0].spec().data().train(),
+            directory_ + "/corpus.txt");
+
+  // A plan needs no files, and after an error of syntax nobody knows them.
+  EXPECT_EQ(Run({"plan", "bad.yaml"}), 2);
+  std::ofstream(directory_ + "/broken.yaml") << kSpec << "optimizer: {lr: [\n";
+  EXPECT_EQ(Run({"submit", "broken.yaml"}), 2);
+  EXPECT_EQ(service_.checked().size(), 1u);
+}
+
+TEST_F(CommandLine, SubmitSaysWhichCheckpointIsTaken) {
+  service_.SetInitFrom("/jobs/a/checkpoints/step-7");
+  EXPECT_EQ(
+      Run({"submit", "spec.yaml", "--set", "checkpoint.init_from=/jobs/a"}), 0);
+  EXPECT_EQ(err_.str(),
+            "ebb: checkpoint.init_from: the newest complete checkpoint of "
+            "/jobs/a is taken: /jobs/a/checkpoints/step-7\n");
+  EXPECT_EQ(out_.str(), "newjob01\n");
+}
+
 TEST_F(CommandLine, SpecMistakesNeedNoCoordinator) {
   service_.Stop();
   std::ofstream(directory_ + "/bad.yaml") << kSpec << "stepz: 1\n";
@@ -297,7 +338,8 @@ TEST_F(CommandLine, MistakesThatTheCoordinatorFindsNameTheSpec) {
       "CreateJob",
       ViolationsStatus(absl::StatusCode::kInvalidArgument, {violation}));
   EXPECT_EQ(Run({"submit", "spec.yaml"}), 2);
-  EXPECT_EQ(err_.str(), "spec.yaml: data.train: got /x: must exist; make it\n");
+  EXPECT_EQ(err_.str(),
+            "spec.yaml:3: data.train: got /x: must exist; make it\n");
 }
 
 TEST_F(CommandLine, SubmitWaitEndsWithTheJob) {

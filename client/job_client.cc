@@ -275,6 +275,13 @@ absl::StatusOr<v1::Job> JobClient::CreateJob(
                      !request.request_id().empty());
 }
 
+absl::Status JobClient::CheckJob(const v1::JobSpec& spec) {
+  v1::CheckJobRequest request;
+  *request.mutable_spec() = spec;
+  return impl_->Call(&v1::JobService::StubInterface::CheckJob, request, true)
+      .status();
+}
+
 absl::StatusOr<v1::Job> JobClient::GetJob(const std::string& id) {
   v1::GetJobRequest request;
   request.set_id(id);

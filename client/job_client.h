@@ -23,6 +23,7 @@ class ExportJobRequest;
 class ExportJobResponse;
 class Job;
 class JobEvent;
+class JobSpec;
 class ListJobsRequest;
 class ListJobsResponse;
 class LogChunk;
@@ -68,6 +69,8 @@ class JobClient {
       const v1::PlanJobRequest& request);
   // Retried only with a request_id.
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request);
+  // What CreateJob would find wrong.
+  absl::Status CheckJob(const v1::JobSpec& spec);
   absl::StatusOr<v1::Job> GetJob(const std::string& id);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(
       const v1::ListJobsRequest& request);

@@ -63,14 +63,4 @@ void PrintError(const absl::Status& status, OutputFormat format,
   err << WriteJson(error, format);
 }
 
-absl::Status NameViolationsFile(const absl::Status& status,
-                                absl::string_view file) {
-  std::vector<v1::Violation> violations = GetViolations(status);
-  if (violations.empty()) return status;
-  for (v1::Violation& violation : violations) {
-    if (violation.file().empty()) violation.set_file(std::string(file));
-  }
-  return ViolationsStatus(status.code(), violations);
-}
-
 }  // namespace ebb

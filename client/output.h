@@ -30,9 +30,4 @@ std::string WriteJson(const nlohmann::ordered_json& json, OutputFormat format);
 void PrintError(const absl::Status& status, OutputFormat format,
                 std::ostream& err);
 
-// Names `file` as the origin of violations that name none: those that only the
-// coordinator finds.
-absl::Status NameViolationsFile(const absl::Status& status,
-                                absl::string_view file);
-
 }  // namespace ebb

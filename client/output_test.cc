@@ -67,15 +67,6 @@ TEST(Output, JsonErrorsHaveCodeMessageAndViolations) {
             "\"violations\":[]}}\n");
 }
 
-TEST(Output, ViolationsOfTheCoordinatorGetTheFile) {
-  const absl::Status named = NameViolationsFile(Refused(), "other.yaml");
-  EXPECT_EQ(Printed(named, OutputFormat::kTable),
-            "spec.yaml:4: model.heads: got 3: must divide hidden; use 4\n"
-            "other.yaml: steps: got 0: must be at least 1; use 200\n");
-  const absl::Status plain = absl::AbortedError("x");
-  EXPECT_EQ(NameViolationsFile(plain, "other.yaml"), plain);
-}
-
 TEST(Output, BrokenTextStaysJson) {
   const nlohmann::ordered_json json = {{"text", "a\xff"}};
   EXPECT_EQ(WriteJson(json, OutputFormat::kJsonl),

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/status.h"
 #include "proto/spec.pb.h"
-#include "proto/spec_reader.h"
 
 namespace ebb {
 namespace {
@@ -25,19 +24,15 @@ std::string ReadLimited(std::istream& stream) {
 
 }  // namespace
 
-std::string SpecFileName(const std::string& path) {
-  return path == "-" ? kStandardInput : path;
-}
-
-absl::StatusOr<v1::JobSpec> LoadSpec(const Environment& environment,
+absl::StatusOr<SpecReading> LoadSpec(const Environment& environment,
                                      const std::string& path,
                                      const std::vector<std::string>& sets) {
   SpecDirectories directories;
   directories.sets = environment.working_directory;
   if (path == "-") {
     directories.file = environment.working_directory;
-    return ReadSpec(ReadLimited(*environment.in), kStandardInput, sets,
-                    directories);
+    return ReadSpecWithPlaces(ReadLimited(*environment.in), kStandardInput,
+                              sets, directories);
   }
   const std::filesystem::path file = environment.AbsolutePath(path);
   std::error_code error;
@@ -54,7 +49,7 @@ absl::StatusOr<v1::JobSpec> LoadSpec(const Environment& environment,
                           : absl::PermissionDeniedError(message);
   }
   directories.file = file.parent_path().string();
-  return ReadSpec(ReadLimited(stream), path, sets, directories);
+  return ReadSpecWithPlaces(ReadLimited(stream), path, sets, directories);
 }
 
 }  // namespace ebb

@@ -6,23 +6,17 @@
 
 #include "absl/status/statusor.h"
 #include "client/environment.h"
+#include "proto/spec_reader.h"
 
 namespace ebb {
-
-namespace v1 {
-class JobSpec;
-}
 
 // What errors call standard input.
 inline constexpr char kStandardInput[] = "<stdin>";
 
-// The name under which errors show the spec at `path`.
-std::string SpecFileName(const std::string& path);
-
 // Reads and checks the spec at `path`; "-": standard input. Its relative paths
-// are made absolute.
-// Errors: NOT_FOUND, PERMISSION_DENIED for the file; else those of ReadSpec.
-absl::StatusOr<v1::JobSpec> LoadSpec(const Environment& environment,
+// are made absolute. Mistakes in the text are the reading's status.
+// Errors: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT for the file.
+absl::StatusOr<SpecReading> LoadSpec(const Environment& environment,
                                      const std::string& path,
                                      const std::vector<std::string>& sets);
 

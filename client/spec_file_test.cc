@@ -49,25 +49,27 @@ class SpecFile : public testing::Test {
 TEST_F(SpecFile, RelativePathsStandBesideTheSpec) {
   const auto spec = LoadSpec(environment_, Write(kSpec), {});
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->data().train(), directory_ + "/corpus.txt");
-  EXPECT_EQ(spec->name(), "small");
+  ASSERT_TRUE(spec->status.ok()) << spec->status;
+  EXPECT_EQ(spec->spec.data().train(), directory_ + "/corpus.txt");
+  EXPECT_EQ(spec->spec.name(), "small");
 }
 
 TEST_F(SpecFile, StandardInputAndSetsStandInTheWorkingDirectory) {
   in_.str(kSpec);
   const auto spec = LoadSpec(environment_, "-", {"data.validation=v.txt"});
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->data().train(), "/home/ada/corpus.txt");
-  EXPECT_EQ(spec->data().validation(), "/home/ada/v.txt");
+  ASSERT_TRUE(spec->status.ok()) << spec->status;
+  EXPECT_EQ(spec->spec.data().train(), "/home/ada/corpus.txt");
+  EXPECT_EQ(spec->spec.data().validation(), "/home/ada/v.txt");
 }
 
 TEST_F(SpecFile, MistakesNameFileLineAndSet) {
   const std::string path = Write(absl::StrCat(kSpec, "stepz: 3\n"));
   const auto spec = LoadSpec(environment_, path, {"optimizer.lr=fast"});
-  ASSERT_FALSE(spec.ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(spec.status()));
-  const auto violations = GetViolations(spec.status());
-  ASSERT_EQ(violations.size(), 2u) << spec.status();
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(absl::IsInvalidArgument(spec->status));
+  const auto violations = GetViolations(spec->status);
+  ASSERT_EQ(violations.size(), 2u) << spec->status;
   const std::string lines = absl::StrCat(FormatViolation(violations[0]), "\n",
                                          FormatViolation(violations[1]));
   EXPECT_THAT(lines, testing::HasSubstr(path + ":6: "));
@@ -78,8 +80,9 @@ TEST_F(SpecFile, MistakesNameFileLineAndSet) {
 TEST_F(SpecFile, MistakesInStandardInputSaySo) {
   in_.str("steps: nine\n");
   const auto spec = LoadSpec(environment_, "-", {});
-  ASSERT_FALSE(spec.ok());
-  EXPECT_THAT(FormatViolation(GetViolations(spec.status())[0]),
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_FALSE(spec->status.ok());
+  EXPECT_THAT(FormatViolation(GetViolations(spec->status)[0]),
               testing::StartsWith("<stdin>:1: steps: got nine: "));
 }
 
@@ -88,8 +91,10 @@ TEST_F(SpecFile, FilesThatCannotBeReadAreNoCrash) {
       LoadSpec(environment_, directory_ + "/none.yaml", {}).status()));
   EXPECT_TRUE(
       absl::IsInvalidArgument(LoadSpec(environment_, directory_, {}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      LoadSpec(environment_, Write(std::string(2 << 20, ' ')), {}).status()));
+  const auto large =
+      LoadSpec(environment_, Write(std::string(2 << 20, ' ')), {});
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_TRUE(absl::IsInvalidArgument(large->status));
 }
 
 TEST_F(SpecFile, EveryExampleReads) {
@@ -99,7 +104,8 @@ TEST_F(SpecFile, EveryExampleReads) {
     if (entry.path().extension() != ".yaml") continue;
     ++num_examples;
     const auto spec = LoadSpec(environment_, entry.path().string(), {});
-    EXPECT_TRUE(spec.ok()) << spec.status();
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_TRUE(spec->status.ok()) << spec->status;
   }
   EXPECT_GE(num_examples, 3);
 }

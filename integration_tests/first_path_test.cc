@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -254,8 +255,9 @@ TEST(FirstPath, AllMistakesOfASpecInOneAnswer) {
   const CommandResult result = service.Ebb({"submit", spec});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.out, "");
-  for (const char* text : {"model.layers", "66", "batch", "steps", "optimiser",
-                           "optimizer", "bad.yaml:4"}) {
+  for (const char* text :
+       {"model.layers", "66", "batch", "steps", "optimiser", "optimizer",
+        "bad.yaml:4", "bad.yaml:2: data.train: got "}) {
     EXPECT_THAT(result.err, HasSubstr(text));
   }
   EXPECT_EQ(service.Ebb({"list"}).exit_code, 0);
@@ -293,6 +295,21 @@ TEST(FirstPath, CheckpointsAreKeptAndStartAnotherJob) {
   const nlohmann::json second = service.WaitForEnd(next);
   ASSERT_EQ(second["state"], "STATE_SUCCEEDED") << second.dump(1);
   EXPECT_EQ(second["weights_hash"], ended["weights_hash"]);
+
+  // A job's directory stands for its newest checkpoint.
+  const CommandResult third =
+      service.Ebb({"submit", service.Write("third.yaml", spec), "--wait",
+                   "--set", "steps=1", "--set", "optimizer.lr=0", "--set",
+                   absl::StrCat("checkpoint.init_from=",
+                                ended["directory"].get<std::string>())});
+  EXPECT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_THAT(third.err,
+              HasSubstr(absl::StrCat("is taken: ", checkpoints, "/step-6\n")));
+  const nlohmann::json third_job =
+      service.Get(std::string(absl::StripAsciiWhitespace(third.out)));
+  EXPECT_EQ(third_job["spec"]["checkpoint"]["init_from"],
+            checkpoints + "/step-6");
+  EXPECT_EQ(third_job["weights_hash"], ended["weights_hash"]);
 }
 
 TEST(FirstPath, ExportedFilesAreWeightsToStartFrom) {

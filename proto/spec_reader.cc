@@ -160,23 +160,15 @@ class Reader {
   // Paths whose text could not be read.
   const std::set<std::string>& unreadable() const { return unreadable_; }
 
-  // Gives a violation of the validator its place, and its value as written.
-  void Locate(v1::Violation& violation) const {
-    std::string path = violation.field();
-    auto found = nodes_.find(path);
-    const bool exact = found != nodes_.end();
-    while (found == nodes_.end()) {
-      const size_t cut = path.find_last_of(".[");
-      path = cut == std::string::npos ? "" : path.substr(0, cut);
-      found = nodes_.find(path);
+  // Where everything stands that was met.
+  std::map<std::string, FieldPlace> Places() const {
+    std::map<std::string, FieldPlace> places;
+    for (const auto& [path, node] : nodes_) {
+      FieldPlace& place = places[path];
+      place = {*node->file, node->line, node->column, std::nullopt};
+      if (node->kind == SpecNode::Kind::kScalar) place.text = NodeText(*node);
     }
-    const SpecNode& node = *found->second;
-    violation.set_file(*node.file);
-    violation.set_line(node.line);
-    violation.set_column(node.column);
-    if (exact && node.kind == SpecNode::Kind::kScalar) {
-      violation.set_value(NodeText(node));
-    }
+    return places;
   }
 
  private:
@@ -288,7 +280,7 @@ class Reader {
     if (!CheckFeature(node, path)) return false;
     if (node.kind == SpecNode::Kind::kScalar) return true;
     const bool text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
-    Refuse(node, path, Want(field),
+    Refuse(node, path, Requirement(field),
            node.kind == SpecNode::Kind::kNull
                ? absl::StrCat("write a value",
                               text ? " (in quotes: \"null\", \"\")" : "",
@@ -316,15 +308,6 @@ class Reader {
     }
   }
 
-  // Like Requirement, but for how a value is written.
-  std::string Want(const FieldDescriptor& field) {
-    if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
-      return absl::StrCat("must be one of ",
-                          absl::StrJoin(ChoiceWords(*field.enum_type()), ", "));
-    }
-    return Requirement(field);
-  }
-
   void ReadScalar(const SpecNode& node, const std::string& path,
                   Message* message, const FieldDescriptor& field) {
     const Reflection& reflection = *message->GetReflection();
@@ -336,7 +319,7 @@ class Reader {
         field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL ||
         (IsNumber(field) && !rule.byte_size());
     if (is_plain_only && node.quoted) {
-      Refuse(node, path, absl::StrCat(Want(field), ", not text"),
+      Refuse(node, path, absl::StrCat(Requirement(field), ", not text"),
              "remove the quotes");
       return;
     }
@@ -346,7 +329,7 @@ class Reader {
         break;
       case FieldDescriptor::CPPTYPE_BOOL:
         if (text != "true" && text != "false") {
-          Refuse(node, path, Want(field), BoolFix(text));
+          Refuse(node, path, Requirement(field), BoolFix(text));
         } else {
           reflection.SetBool(message, &field, text == "true");
         }
@@ -363,7 +346,7 @@ class Reader {
         if (const auto value = Parsed(ParseInt64(text), node, path, field)) {
           if (*value < std::numeric_limits<int32_t>::min() ||
               *value > std::numeric_limits<int32_t>::max()) {
-            Refuse(node, path, Want(field), "");
+            Refuse(node, path, Requirement(field), "");
           } else {
             reflection.SetInt32(message, &field, static_cast<int32_t>(*value));
           }
@@ -424,7 +407,7 @@ class Reader {
                           const std::string& path,
                           const FieldDescriptor& field) {
     if (scalar.ok()) return std::move(scalar.value);
-    Refuse(node, path, absl::StrCat(Want(field), ": ", scalar.rule),
+    Refuse(node, path, absl::StrCat(Requirement(field), ": ", scalar.rule),
            scalar.fix);
     return std::nullopt;
   }
@@ -438,7 +421,7 @@ class Reader {
     }
     const std::string near =
         NearestName(node.text, ChoiceWords(*field.enum_type()));
-    Refuse(node, path, Want(field),
+    Refuse(node, path, Requirement(field),
            near.empty() ? "" : absl::StrCat("did you mean ", near, "?"));
   }
 
@@ -554,6 +537,43 @@ void ChangePaths(Message* message, const std::string& prefix,
   }
 }
 
+// Gives a violation the place of its field, or of the section around one that
+// is not set.
+void Locate(const std::map<std::string, FieldPlace>& places,
+            v1::Violation* violation) {
+  std::string path = violation->field();
+  auto found = places.find(path);
+  while (found == places.end()) {
+    if (path.empty()) return;
+    const size_t cut = path.find_last_of(".[");
+    path = cut == std::string::npos ? "" : path.substr(0, cut);
+    found = places.find(path);
+  }
+  violation->set_file(found->second.file);
+  violation->set_line(found->second.line);
+  violation->set_column(found->second.column);
+}
+
+// In the order of the text; what has no line (--set, missing sections) last and
+// first.
+void SortByPlace(absl::string_view file,
+                 std::vector<v1::Violation>* violations) {
+  const auto place = [&](const v1::Violation& violation) {
+    return std::make_pair(violation.file() != file, violation.line());
+  };
+  std::stable_sort(violations->begin(), violations->end(),
+                   [&](const v1::Violation& a, const v1::Violation& b) {
+                     return place(a) < place(b);
+                   });
+}
+
+// One of the paths is the other, or a section above it.
+bool Overlap(absl::string_view a, absl::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  return !a.empty() && b.substr(0, a.size()) == a &&
+         (a.size() == b.size() || b[a.size()] == '.' || b[a.size()] == '[');
+}
+
 std::string AbsolutePath(std::string path, absl::string_view directory) {
   if (path.empty() || path[0] == '/' || directory.empty()) return path;
   while (absl::string_view(path).substr(0, 2) == "./") path.erase(0, 2);
@@ -563,10 +583,11 @@ std::string AbsolutePath(std::string path, absl::string_view directory) {
 
 }  // namespace
 
-absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
-                                     absl::string_view file,
-                                     std::span<const std::string> sets,
-                                     const SpecDirectories& directories) {
+SpecReading ReadSpecWithPlaces(absl::string_view text, absl::string_view file,
+                               std::span<const std::string> sets,
+                               const SpecDirectories& directories) {
+  SpecReading reading;
+  reading.file = std::string(file);
   SpecText parsed =
       ParseSpecText(text, file, SpecLanguage::kYamlOrJson, kMaxSpecBytes);
   std::vector<v1::Violation> violations = std::move(parsed.violations);
@@ -574,6 +595,7 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
   // rules about what is not set, say nothing; nor does what stands in the line
   // of the error and below.
   const bool complete = violations.empty();
+  reading.complete = complete;
   const size_t num_syntax_violations = violations.size();
   const int last_line = complete ? 0 : violations[0].line() - 1;
   std::set<std::string> set_paths;
@@ -584,11 +606,12 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
     ApplySet(*std::move(set), parsed.root);
   }
 
-  v1::JobSpec spec;
+  v1::JobSpec& spec = reading.spec;
   Reader reader(violations);
   const bool has_tree =
       complete || parsed.root.kind == SpecNode::Kind::kSection;
   if (has_tree) reader.ReadRoot(parsed.root, &spec);
+  reading.places = reader.Places();
   if (!complete) {
     violations.erase(std::remove_if(violations.begin() + num_syntax_violations,
                                     violations.end(),
@@ -617,22 +640,52 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
     for (SpecMistake& mistake : FindSpecMistakes(
              spec,
              {.relative_paths = true, .unreadable = reader.unreadable()})) {
-      reader.Locate(mistake.violation);
+      Locate(reading.places, &mistake.violation);
+      const auto place = reading.places.find(mistake.violation.field());
+      if (place != reading.places.end() && place->second.text.has_value()) {
+        mistake.violation.set_value(*place->second.text);
+      }
       all_not_built &= mistake.not_built;
       violations.push_back(std::move(mistake.violation));
     }
   }
-  if (violations.empty()) return spec;
-  // In the order of the text; what has no line (--set, missing sections) last
-  // and first.
-  std::stable_sort(violations.begin(), violations.end(),
-                   [&](const v1::Violation& a, const v1::Violation& b) {
-                     return std::make_tuple(a.file() != file, a.line()) <
-                            std::make_tuple(b.file() != file, b.line());
-                   });
-  return ViolationsStatus(all_not_built ? absl::StatusCode::kUnimplemented
-                                        : absl::StatusCode::kInvalidArgument,
-                          violations);
+  if (violations.empty()) return reading;
+  SortByPlace(file, &violations);
+  reading.status =
+      ViolationsStatus(all_not_built ? absl::StatusCode::kUnimplemented
+                                     : absl::StatusCode::kInvalidArgument,
+                       violations);
+  return reading;
+}
+
+absl::Status SpecReading::Join(const absl::Status& found) const {
+  const std::vector<v1::Violation> own = GetViolations(status);
+  std::vector<v1::Violation> joined = own;
+  for (v1::Violation violation : GetViolations(found)) {
+    const bool follows =
+        !own.empty() &&
+        (places.count(violation.field()) == 0 ||
+         std::any_of(own.begin(), own.end(), [&](const v1::Violation& mistake) {
+           return Overlap(mistake.field(), violation.field());
+         }));
+    if (follows) continue;
+    violation.set_file(file);
+    if (places.count(violation.field()) > 0) Locate(places, &violation);
+    joined.push_back(std::move(violation));
+  }
+  if (joined.size() == own.size()) return status.ok() ? found : status;
+  SortByPlace(file, &joined);
+  return ViolationsStatus(
+      status.ok() ? found.code() : absl::StatusCode::kInvalidArgument, joined);
+}
+
+absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
+                                     absl::string_view file,
+                                     std::span<const std::string> sets,
+                                     const SpecDirectories& directories) {
+  SpecReading reading = ReadSpecWithPlaces(text, file, sets, directories);
+  if (!reading.status.ok()) return reading.status;
+  return std::move(reading.spec);
 }
 
 absl::Status MakePathsAbsolute(v1::JobSpec* spec, absl::string_view directory) {

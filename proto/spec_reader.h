@@ -3,6 +3,8 @@
 // and its (rule) options. The language is described in proto/README.md.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -34,6 +36,41 @@ absl::StatusOr<v1::JobSpec> ReadSpec(absl::string_view text,
                                      absl::string_view file,
                                      std::span<const std::string> sets,
                                      const SpecDirectories& directories = {});
+
+// Where a field stands in a text, or in a --set.
+struct FieldPlace {
+  std::string file;
+  int line = 0;
+  int column = 0;
+  // A scalar as it is written.
+  std::optional<std::string> text;
+};
+
+// A spec as it was read, right or wrong.
+struct SpecReading {
+  // What could be read, with absolute paths.
+  v1::JobSpec spec;
+  // OK, or all mistakes as ReadSpec tells them.
+  absl::Status status;
+  // No error of syntax hides a part of the text.
+  bool complete = false;
+  // What the text is called.
+  std::string file;
+  // Of the fields and sections that are set, by path; "": the whole.
+  std::map<std::string, FieldPlace> places;
+
+  // Joins the mistakes that a coordinator found in `spec` to those of `status`,
+  // in the order of the text and each with its place. Where the text has
+  // mistakes, only what is found of fields that are set and right counts: the
+  // rest follows from what could not be read. A status without violations
+  // stands behind the mistakes of the text.
+  absl::Status Join(const absl::Status& found) const;
+};
+
+// As ReadSpec, and gives what could be read of a wrong spec, too.
+SpecReading ReadSpecWithPlaces(absl::string_view text, absl::string_view file,
+                               std::span<const std::string> sets,
+                               const SpecDirectories& directories = {});
 
 // Turns every relative path of the spec (fields with rule.path) into one under
 // directory; empty paths stay empty.

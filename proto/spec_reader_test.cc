@@ -24,6 +24,7 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -549,6 +550,73 @@ TEST(SpecReader, OnlyThingsNotBuiltAreUnimplemented) {
   const auto spec = Read(With("precision: fp16\nmemory: {policy: auto}"));
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(GetViolations(spec.status()).size(), 2);
+}
+
+TEST(SpecReader, OffersWhatIsBuilt) {
+  const std::string policies =
+      "must be one of none, selective, cheap, full, sqrt, custom (auto is not "
+      "built yet)";
+  const v1::Violation wrong =
+      OnlyViolation(Read(With("memory: {policy: autoo}")));
+  EXPECT_EQ(wrong.rule(), policies);
+  EXPECT_THAT(wrong.fix(), Not(HasSubstr("auto")));
+  EXPECT_EQ(OnlyViolation(Read(With("memory: {policy: [none]}"))).rule(),
+            policies);
+  const v1::Violation known =
+      OnlyViolation(Read(With("memory: {policy: auto}")));
+  EXPECT_EQ(known.rule(), "auto is not built yet");
+  EXPECT_EQ(known.fix(), "use none, selective, cheap, full, sqrt, custom");
+  EXPECT_EQ(OnlyViolation(Read(With("memory: {offload: ram}"))).rule(),
+            "must be one of none (host, disk are not built yet)");
+}
+
+TEST(SpecReader, JoinsWhatACoordinatorFinds) {
+  const std::vector<std::string> sets = {"data.validation=v.txt"};
+  const auto read = [&](const std::string& text) {
+    return ReadSpecWithPlaces(text, "spec.yaml", sets, {"/home", "/tmp"});
+  };
+  const auto found = [](std::initializer_list<const char*> fields) {
+    std::vector<v1::Violation> violations;
+    for (const char* field : fields) {
+      violations.emplace_back().set_field(field);
+      violations.back().set_rule("wrong");
+    }
+    return ViolationsStatus(absl::StatusCode::kNotFound, violations);
+  };
+  const auto places = [](const absl::Status& status) {
+    std::vector<std::string> places;
+    for (const v1::Violation& violation : GetViolations(status)) {
+      places.push_back(absl::StrCat(violation.file(), ":", violation.line(),
+                                    ":", violation.field()));
+    }
+    return places;
+  };
+  const SpecReading good = read(kShortYaml);
+  ASSERT_TRUE(good.status.ok()) << good.status;
+  EXPECT_TRUE(good.Join(absl::OkStatus()).ok());
+  EXPECT_EQ(good.Join(absl::AbortedError("x")), absl::AbortedError("x"));
+  const absl::Status joined =
+      good.Join(found({"data.validation", "resources.threads", "steps"}));
+  EXPECT_EQ(joined.code(), absl::StatusCode::kNotFound);
+  const int steps_line = good.places.at("steps").line;
+  EXPECT_GT(steps_line, 1);
+  EXPECT_THAT(places(joined),
+              ElementsAre("spec.yaml:0:resources.threads",
+                          absl::StrCat("spec.yaml:", steps_line, ":steps"),
+                          "--set data.validation:0:data.validation"));
+
+  // Of a wrong text only what is set and right.
+  const SpecReading bad = read(absl::StrReplaceAll(
+      kShortYaml, {{"hidden: 128", "hidden: x"}, {"200", "no"}}));
+  EXPECT_EQ(bad.Join(absl::AbortedError("x")), bad.status);
+  EXPECT_EQ(bad.Join(found({"steps", "model.hidden", "seed", "model"})),
+            bad.status);
+  const absl::Status both = bad.Join(found({"steps", "data.validation"}));
+  EXPECT_EQ(both.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(places(both),
+              ElementsAre(HasSubstr("model.hidden"), HasSubstr("steps"),
+                          "--set data.validation:0:data.validation"));
+  EXPECT_EQ(bad.spec.data().validation(), "/tmp/v.txt");
 }
 
 TEST(SpecReader, OneMistakeIsSaidOnce) {

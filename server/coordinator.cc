@@ -330,6 +330,34 @@ absl::StatusOr<Coordinator::Planned> Coordinator::PlanSpec(
   return planned;
 }
 
+absl::StatusOr<Coordinator::Planned> Coordinator::PlanAndCheckFiles(
+    const v1::JobSpec& spec) {
+  absl::StatusOr<Planned> planned = PlanSpec(spec, /*allow_built_in=*/false);
+  std::vector<v1::Violation> violations = GetViolations(planned.status());
+  if (!planned.ok() && violations.empty()) return planned;
+  JobFiles files = parts_.check_files(WithDefaults(spec), violations);
+  if (!files.violations.empty()) {
+    // First: a client that has read the spec itself knows the others, and a
+    // status holds only so many.
+    violations.insert(violations.begin(), files.violations.begin(),
+                      files.violations.end());
+    return ViolationsStatus(
+        planned.ok() ? files.code : absl::StatusCode::kInvalidArgument,
+        violations);
+  }
+  if (!planned.ok()) return planned;
+  if (!planned->plan.fits) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the job does not fit: ", planned->plan.shortfall));
+  }
+  planned->effective.mutable_checkpoint()->set_init_from(files.init_from);
+  return planned;
+}
+
+absl::Status Coordinator::CheckJob(const v1::CheckJobRequest& request) {
+  return PlanAndCheckFiles(request.spec()).status();
+}
+
 absl::StatusOr<v1::PlanJobResponse> Coordinator::PlanJob(
     const v1::PlanJobRequest& request) {
   EBB_ASSIGN_OR_RETURN(Planned planned,
@@ -375,13 +403,7 @@ absl::StatusOr<v1::Job> Coordinator::CreateJob(
   }
   EBB_ASSIGN_OR_RETURN(std::optional<v1::Job> earlier, FindByRequest(request));
   if (earlier) return *std::move(earlier);
-  EBB_ASSIGN_OR_RETURN(Planned planned,
-                       PlanSpec(request.spec(), /*allow_built_in=*/false));
-  EBB_RETURN_IF_ERROR(parts_.check_files(planned.spec));
-  if (!planned.plan.fits) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the job does not fit: ", planned.plan.shortfall));
-  }
+  EBB_ASSIGN_OR_RETURN(Planned planned, PlanAndCheckFiles(request.spec()));
 
   absl::MutexLock lock(&mutex_);
   // A twin of this request may have come first.

@@ -28,6 +28,7 @@
 #include "proto/worker_service.pb.h"
 #include "server/exporter.h"
 #include "server/inventory.h"
+#include "server/job_files.h"
 #include "server/launcher.h"
 #include "server/store.h"
 #include "worker/model/job_spec.h"
@@ -64,9 +65,10 @@ struct CoordinatorParts {
   std::function<absl::StatusOr<std::string>(const JobSpec&, const Plan&,
                                             const Backend&)>
       dump_job;
-  // Looks at the files that a job names. Errors: INVALID_ARGUMENT with
-  // violations.
-  std::function<absl::Status(const JobSpec&)> check_files;
+  // Looks at the files that a job names, as CheckJobFiles.
+  std::function<JobFiles(const v1::JobSpec& full,
+                         const std::vector<v1::Violation>& wrong)>
+      check_files;
   // Writes one of the checkpoints below a directory as the request says;
   // returns when it is done, or soon after `cancelled` says true. Called
   // without a lock.
@@ -133,6 +135,7 @@ class Coordinator {
   absl::StatusOr<v1::PlanJobResponse> PlanJob(
       const v1::PlanJobRequest& request);
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request);
+  absl::Status CheckJob(const v1::CheckJobRequest& request);
   absl::StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(
       const v1::ListJobsRequest& request);
@@ -178,6 +181,8 @@ class Coordinator {
   struct LiveJob;
   struct Planned;
 
+  // Plans on this machine and looks at the files; every mistake of both.
+  absl::StatusOr<Planned> PlanAndCheckFiles(const v1::JobSpec& spec);
   absl::StatusOr<Planned> PlanSpec(const v1::JobSpec& spec, bool allow_built_in)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::optional<v1::Job>> FindByRequest(

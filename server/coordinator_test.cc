@@ -141,9 +141,10 @@ TEST(Coordinator, AllMistakesOfASpecAtOnce) {
 
 TEST(Coordinator, FilesAreCheckedAtSubmitOnly) {
   TestCoordinator test;
-  test.files_status = absl::InvalidArgumentError("no such file");
-  EXPECT_FALSE(
-      test->CreateJob(CreateRequest(TestCoordinator::Spec(), "")).ok());
+  test.files.violations.emplace_back().set_field("data.train");
+  test.files.code = absl::StatusCode::kNotFound;
+  EXPECT_TRUE(absl::IsNotFound(
+      test->CreateJob(CreateRequest(TestCoordinator::Spec(), "")).status()));
   v1::PlanJobRequest plan;
   *plan.mutable_spec() = TestCoordinator::Spec();
   plan.set_dump(true);

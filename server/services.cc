@@ -97,7 +97,7 @@ class JobServiceImpl final : public v1::JobService::Service {
   JobServiceImpl(Coordinator* coordinator, Exporter* exporter, ServerInfo info)
       : coordinator_(coordinator), exporter_(exporter), info_(std::move(info)) {
     for (const char* method :
-         {"PlanJob", "CreateJob", "GetJob", "ListJobs", "CancelJob",
+         {"PlanJob", "CreateJob", "CheckJob", "GetJob", "ListJobs", "CancelJob",
           "DeleteJob", "ExportJob", "GetServer"}) {
       exporter->RpcKnown(kUnary, kJobService, method);
     }
@@ -117,6 +117,11 @@ class JobServiceImpl final : public v1::JobService::Service {
                          v1::Job* response) override {
     return Count("CreateJob")
         .End(Take(coordinator_->CreateJob(*request), response));
+  }
+  grpc::Status CheckJob(grpc::ServerContext*,
+                        const v1::CheckJobRequest* request,
+                        v1::CheckJobResponse*) override {
+    return Count("CheckJob").End(coordinator_->CheckJob(*request));
   }
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::Job* response) override {

@@ -16,18 +16,18 @@ namespace ebb {
 absl::StatusOr<int> RunPlan(const CommandContext& context,
                             const PlanOptions& options) {
   Environment& environment = context.environment;
-  v1::PlanJobRequest request;
-  EBB_ASSIGN_OR_RETURN(*request.mutable_spec(),
+  EBB_ASSIGN_OR_RETURN(const SpecReading reading,
                        LoadSpec(environment, options.spec, options.sets));
+  EBB_RETURN_IF_ERROR(reading.status);
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = reading.spec;
   request.set_dump(options.dump);
   request.set_rank(options.rank);
   EBB_ASSIGN_OR_RETURN(
       const std::unique_ptr<JobClient> client,
       ConnectToCoordinator(environment, context.server, context.timing));
   const absl::StatusOr<v1::PlanJobResponse> response = client->PlanJob(request);
-  if (!response.ok()) {
-    return NameViolationsFile(response.status(), SpecFileName(options.spec));
-  }
+  if (!response.ok()) return reading.Join(response.status());
   const v1::Plan& plan = response->plan();
   if (context.output != OutputFormat::kTable) {
     nlohmann::ordered_json json = ToJson(plan);

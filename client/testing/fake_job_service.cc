@@ -92,6 +92,11 @@ void FakeJobService::SetSample(const std::vector<v1::SampleChunk>& chunks) {
   sample_ = chunks;
 }
 
+void FakeJobService::SetInitFrom(const std::string& directory) {
+  absl::MutexLock lock(&mutex_);
+  init_from_ = directory;
+}
+
 void FakeJobService::FailNext(const std::string& method,
                               const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
@@ -112,6 +117,11 @@ int FakeJobService::NumCalls(const std::string& method) {
 std::vector<v1::CreateJobRequest> FakeJobService::created() {
   absl::MutexLock lock(&mutex_);
   return created_;
+}
+
+std::vector<v1::CheckJobRequest> FakeJobService::checked() {
+  absl::MutexLock lock(&mutex_);
+  return checked_;
 }
 
 std::vector<v1::CancelJobRequest> FakeJobService::cancelled() {
@@ -203,8 +213,20 @@ grpc::Status FakeJobService::CreateJob(grpc::ServerContext*,
   job.set_name(request->spec().name());
   job.set_state(v1::STATE_QUEUED);
   *job.mutable_spec() = request->spec();
+  if (!init_from_.empty()) {
+    job.mutable_spec()->mutable_checkpoint()->set_init_from(init_from_);
+  }
   if (jobs_.find(job.id()) == jobs_.end()) jobs_[job.id()] = job;
   *response = job;
+  return failure;
+}
+
+grpc::Status FakeJobService::CheckJob(grpc::ServerContext*,
+                                      const v1::CheckJobRequest* request,
+                                      v1::CheckJobResponse*) {
+  const grpc::Status failure = Begin("CheckJob");
+  absl::MutexLock lock(&mutex_);
+  checked_.push_back(*request);
   return failure;
 }
 

@@ -34,6 +34,9 @@ class FakeJobService : public v1::JobService::Service {
   // What SampleJob sends for every job that there is.
   void SetSample(const std::vector<v1::SampleChunk>& chunks);
 
+  // Jobs made from now on start from this directory, whatever was asked.
+  void SetInitFrom(const std::string& directory);
+
   // The next calls of the method ("CreateJob") fail so, one status each.
   void FailNext(const std::string& method, const absl::Status& status);
   // The next stream breaks with UNAVAILABLE after so many messages.
@@ -42,6 +45,7 @@ class FakeJobService : public v1::JobService::Service {
   // Calls so far, failed ones too.
   int NumCalls(const std::string& method);
   std::vector<v1::CreateJobRequest> created();
+  std::vector<v1::CheckJobRequest> checked();
   std::vector<v1::CancelJobRequest> cancelled();
   std::vector<v1::ExportJobRequest> exported();
   std::vector<v1::SampleJobRequest> sampled();
@@ -54,6 +58,9 @@ class FakeJobService : public v1::JobService::Service {
   grpc::Status CreateJob(grpc::ServerContext* context,
                          const v1::CreateJobRequest* request,
                          v1::Job* response) override;
+  grpc::Status CheckJob(grpc::ServerContext* context,
+                        const v1::CheckJobRequest* request,
+                        v1::CheckJobResponse* response) override;
   grpc::Status GetJob(grpc::ServerContext* context,
                       const v1::GetJobRequest* request,
                       v1::Job* response) override;
@@ -114,6 +121,8 @@ class FakeJobService : public v1::JobService::Service {
   std::map<std::string, int> breaks_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> num_calls_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CreateJobRequest> created_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::CheckJobRequest> checked_ ABSL_GUARDED_BY(mutex_);
+  std::string init_from_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CancelJobRequest> cancelled_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ExportJobRequest> exported_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::SampleChunk> sample_ ABSL_GUARDED_BY(mutex_);

@@ -138,7 +138,11 @@ void TestCoordinator::Start() {
   parts.dump_job = [](const JobSpec&, const Plan&, const Backend&) {
     return absl::StatusOr<std::string>("the program");
   };
-  parts.check_files = [this](const JobSpec&) { return files_status; };
+  parts.check_files = [this](const v1::JobSpec&,
+                             const std::vector<v1::Violation>& wrong) {
+    files_wrong = wrong;
+    return files;
+  };
   parts.export_job = [this](const std::string& checkpoints,
                             const v1::ExportJobRequest&,
                             const std::function<bool()>&) {

@@ -86,7 +86,9 @@ class TestCoordinator {
   FakeInventory inventory;
   // What plan_job returns, less the backend.
   Plan plan;
-  absl::Status files_status;
+  // What check_files says, and which mistakes it was told of.
+  JobFiles files;
+  std::vector<v1::Violation> files_wrong;
   // What export_job returns, and what it was asked for.
   absl::StatusOr<v1::ExportJobResponse> exported = v1::ExportJobResponse();
   std::string exported_checkpoints;

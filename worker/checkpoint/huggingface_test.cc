@@ -842,26 +842,34 @@ TEST_F(HuggingFace, ACancelledExportLeavesNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(parent_), {}), 1);
 }
 
-TEST_F(HuggingFace, SaysWhichCheckpointLiesBelow) {
+TEST_F(HuggingFace, AJobsDirectoryStandsForItsNewestCheckpoint) {
   const ModelSpec model = Gpt2Model();
   Weights weights(model);
   fs::create_directory(Path("job"));
   Native(weights);
   fs::rename(Path("native"), Path("job/checkpoints"));
-  for (const char* place : {"job", "job/checkpoints"}) {
-    const absl::Status status =
-        CheckInitialWeights(Path(place), model, weights.wanted());
-    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("did you mean " + Path("job/checkpoints/step-7")));
+  const std::string newest = Path("job/checkpoints/step-7");
+  // Newer, and a crash left it incomplete.
+  fs::create_directory(Path("job/checkpoints/step-9"));
+  for (const char* place : {"job", "job/", "job/checkpoints",
+                            "job/checkpoints/", "job/checkpoints/step-7"}) {
+    const auto found = FindInitialWeights(Path(place));
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(*found, newest);
   }
-  EXPECT_TRUE(CheckInitialWeights(Path("job/checkpoints/step-7"), model,
-                                  weights.wanted())
-                  .ok());
-  EXPECT_THAT(
-      std::string(
-          CheckInitialWeights(Path("none"), model, weights.wanted()).message()),
-      HasSubstr("nor a config.json"));
+  EXPECT_TRUE(CheckInitialWeights(newest, model, weights.wanted()).ok());
+  // What was found at submit is what is read: a worker does not choose again.
+  EXPECT_TRUE(absl::IsNotFound(
+      CheckInitialWeights(Path("job"), model, weights.wanted())));
+
+  fs::remove_all(newest);
+  const absl::Status none = FindInitialWeights(Path("job")).status();
+  EXPECT_TRUE(absl::IsNotFound(none));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("nor a config.json"));
+  EXPECT_THAT(std::string(none.message()),
+              HasSubstr("no complete checkpoint below"));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("step-9"));
+  EXPECT_TRUE(absl::IsNotFound(FindInitialWeights(Path("none")).status()));
 }
 
 }  // namespace

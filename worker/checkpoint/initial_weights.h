@@ -13,12 +13,18 @@
 
 namespace ebb {
 
+// The directory of weights that `directory` stands for: itself if it holds a
+// native checkpoint or Hugging Face files, else the newest complete checkpoint
+// in it or in its `checkpoints` (a job's directory).
+// Errors: NOT_FOUND for what is neither, with the checkpoints that are not
+// complete; those of CheckpointReader::Open.
+absl::StatusOr<std::string> FindInitialWeights(absl::string_view directory);
+
 // Looks at a native checkpoint, or at a Hugging Face directory (one with a
 // config.json), as reading does, and at no tensor. `out` of the wanted is not
 // touched.
 // Errors: those of CheckHuggingFaceWeights, CheckpointReader::Open and
-// MatchWeights; NOT_FOUND for what is neither says which checkpoint lies below
-// it.
+// MatchWeights.
 absl::Status CheckInitialWeights(absl::string_view directory,
                                  const ModelSpec& model,
                                  absl::Span<const WantedWeight> wanted);
