@@ -379,6 +379,33 @@ TEST_F(CommandLine, WatchRedrawsOnATerminal) {
   EXPECT_THAT(err_.str(), Not(HasSubstr("\r")));
 }
 
+TEST_F(CommandLine, AJobThatEndedHasNoTimeToGo) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_CANCELLED);
+  v1::Job job = MakeJob("a1b2c3d4", v1::STATE_CANCELLED);
+  job.mutable_spec()->set_steps(100);
+  service_.SetJob(job);
+  EXPECT_EQ(Run({"watch", "a1b2c3d4"}), 103);
+  EXPECT_THAT(err_.str(), HasSubstr("cancelled  step 3/100"));
+  EXPECT_THAT(err_.str(), Not(HasSubstr("ETA")));
+}
+
+TEST_F(CommandLine, WatchTellsWarnings) {
+  v1::JobEvent event;
+  event.mutable_warning()->set_message("loss nan at step 2");
+  service_.AddEvent("a1b2c3d4", event);
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  v1::Job job = MakeJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  *job.mutable_warning() = event.warning();
+  job.mutable_warning()->set_kind(v1::TrainingWarning::KIND_NOT_FINITE);
+  service_.SetJob(job);
+  EXPECT_EQ(Run({"watch", "a1b2c3d4"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("  WARNING: loss nan at step 2\n"));
+  EXPECT_EQ(Run({"describe", "a1b2c3d4"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("warning     loss nan at step 2\n"));
+  EXPECT_EQ(Run({"list"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("not_finite"));
+}
+
 TEST_F(CommandLine, WatchAsJson) {
   AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
   EXPECT_EQ(Run({"watch", "a1b2c3d4", "--output", "json"}), 0);

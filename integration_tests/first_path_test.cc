@@ -260,7 +260,24 @@ TEST(FirstPath, AllMistakesOfASpecInOneAnswer) {
         "bad.yaml:4", "bad.yaml:2: data.train: got "}) {
     EXPECT_THAT(result.err, HasSubstr(text));
   }
-  EXPECT_EQ(service.Ebb({"list"}).exit_code, 0);
+  EXPECT_EQ(service.EbbJson({"list"})["jobs"].size(), 0u);
+}
+
+TEST(FirstPath, TrainingThatDivergesIsSaid) {
+  Service service;
+  const std::string job =
+      service.Submit(BaseSpec(service),
+                     {"optimizer.lr=1000", "optimizer.clip=0",
+                      "lr_schedule.warmup=0", "lr_schedule.decay=constant"});
+  const nlohmann::json ended = service.WaitForEnd(job);
+  ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);
+  EXPECT_GT(ended["warning"]["step"], 1);
+  for (const char* command : {"watch", "describe"}) {
+    const CommandResult result = service.Ebb({command, job});
+    EXPECT_THAT(result.out + result.err, HasSubstr("optimizer.lr"));
+  }
+  EXPECT_THAT(service.Ebb({"list"}).out,
+              MatchesRegex(".*completed, (diverging|not_finite).*"));
 }
 
 TEST(FirstPath, AJobThatDoesNotFitIsRefusedWithWhatFits) {

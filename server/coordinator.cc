@@ -25,6 +25,7 @@
 #include "proto/violations.h"
 #include "server/job_state.h"
 #include "server/log_file.h"
+#include "server/training_warning.h"
 
 namespace ebb {
 namespace {
@@ -977,6 +978,14 @@ absl::Status Coordinator::StoreReports() {
       if (message.rank() == 0) {
         job.set_last_step(step.step());
         job.set_last_loss(step.loss());
+        if (const auto warning = WarningOf(step, job); warning.has_value()) {
+          EBB_LOG(WARNING) << "job " << live.job.id() << ": "
+                           << warning->message();
+          *job.mutable_warning() = *warning;
+          v1::JobEvent event;
+          *event.mutable_warning() = *warning;
+          AddEvent(live, std::move(event), &change);
+        }
       }
     } else if (message.report().has_eval() && message.rank() == 0) {
       const v1::EvalReport& eval = message.report().eval();

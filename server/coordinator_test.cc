@@ -156,6 +156,68 @@ TEST(Coordinator, FilesAreCheckedAtSubmitOnly) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Coordinator, FilesAreToldWithTheMistakesOfFields) {
+  TestCoordinator test;
+  test.files.violations.emplace_back().set_field("data.train");
+  test.files.code = absl::StatusCode::kNotFound;
+  v1::JobSpec spec = TestCoordinator::Spec();
+  spec.set_steps(-5);
+  const auto job = test->CreateJob(CreateRequest(spec, ""));
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  std::vector<std::string> fields;
+  for (const v1::Violation& violation : GetViolations(job.status())) {
+    fields.push_back(violation.field());
+  }
+  EXPECT_THAT(fields, ElementsAre("data.train", "steps"));
+  ASSERT_EQ(test.files_wrong.size(), 1u);
+  EXPECT_EQ(test.files_wrong[0].field(), "steps");
+
+  // A check says the same and makes nothing, even of a good spec.
+  v1::CheckJobRequest check;
+  *check.mutable_spec() = spec;
+  EXPECT_EQ(test->CheckJob(check), job.status());
+  test.files = {};
+  *check.mutable_spec() = TestCoordinator::Spec();
+  EXPECT_TRUE(test->CheckJob(check).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(test.directory + "/jobs"));
+}
+
+TEST(Coordinator, TheWeightsThatWereFoundAreTheJobs) {
+  TestCoordinator test;
+  test.files.init_from = "/jobs/a/checkpoints/step-7";
+  v1::JobSpec spec = TestCoordinator::Spec();
+  spec.mutable_checkpoint()->set_init_from("/jobs/a");
+  const std::string id = test.Create(spec);
+  EXPECT_EQ(test.Get(id).spec().checkpoint().init_from(),
+            "/jobs/a/checkpoints/step-7");
+}
+
+TEST(Coordinator, TrainingThatGoesWrongIsKeptAndToldOnce) {
+  TestCoordinator test;
+  const std::string id = test.Create();
+  const auto connection = BringToRun(test, id);
+  for (int64_t step = 1; step <= 3; ++step) {
+    v1::WorkerMessage message = StepMessage(id, 1, step, step);
+    if (step == 2) message.mutable_report()->mutable_step()->set_loss(NAN);
+    ASSERT_TRUE(test->Receive(message, connection.get()).ok());
+  }
+  test->Tick();
+  test.Restart();
+  const v1::Job job = test.Get(id);
+  EXPECT_EQ(job.warning().kind(), v1::TrainingWarning::KIND_NOT_FINITE);
+  EXPECT_EQ(job.warning().step(), 2);
+  EXPECT_EQ(job.last_step(), 3);
+  int num_warnings = 0;
+  const auto events = test->EventsAfter(id, 0, 100);
+  ASSERT_TRUE(events.ok());
+  for (const v1::JobEvent& event : events->events) {
+    if (!event.has_warning()) continue;
+    ++num_warnings;
+    EXPECT_EQ(event.warning().step(), 2);
+  }
+  EXPECT_EQ(num_warnings, 1);
+}
+
 TEST(Coordinator, AJobThatDoesNotFitIsRefusedWithThePlansShortfall) {
   TestCoordinator test;
   test.plan.fits = false;

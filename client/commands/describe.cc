@@ -55,6 +55,7 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
   for (size_t n = 1; n < message.size(); ++n) {
     add(n == 1 ? "last log" : "", message[n]);
   }
+  add("warning", OneLine(job.warning().message(), 2000));
   if (job.attempt() > 0) add("attempt", absl::StrCat(job.attempt()));
   add_time("created", ToTime(job.create_time()));
   add_time("started", ToTime(job.start_time()));
@@ -65,6 +66,7 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
       absl::StrCat(OneLine(spec.data().train(), 4096),
                    spec.data().validation().empty() ? "" : ", validation ",
                    OneLine(spec.data().validation(), 4096)));
+  add("init_from", OneLine(spec.checkpoint().init_from(), 4096));
   add("batch", absl::StrCat(spec.batch().global(), " sequences a step, ",
                             spec.batch().micro(), " a microbatch"));
   add("optimizer",

@@ -110,6 +110,9 @@ class ProgressDisplay {
                     DurationText(absl::Seconds(checkpoint.duration_seconds())),
                     ": ", OneLine(checkpoint.directory(), 2000))
               : absl::StrCat(" FAILED: ", OneLine(checkpoint.error(), 2000))));
+    } else if (event.has_warning()) {
+      Line(absl::StrCat(
+          time, "  WARNING: ", OneLine(event.warning().message(), 2000)));
     }
   }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/exit_code.h"
@@ -27,6 +28,17 @@ int64_t LargestPeak(const Ranks& ranks, PeakOf peak_of) {
   int64_t largest = 0;
   for (const auto& rank : ranks) largest = std::max(largest, peak_of(rank));
   return largest;
+}
+
+// Why a job is in its state, and what is wrong with its training.
+std::vector<std::string> ReasonWords(const v1::Job& job) {
+  std::vector<std::string> words;
+  if (job.reason() != v1::REASON_UNSPECIFIED) words.push_back(ReasonWord(job));
+  if (job.has_warning()) {
+    words.push_back(EnumWord(
+        v1::TrainingWarning::Kind_Name(job.warning().kind()), "KIND_"));
+  }
+  return words;
 }
 
 }  // namespace
@@ -78,7 +90,7 @@ std::vector<std::string> JobRow(const v1::Job& job, absl::TimeZone zone) {
   return {job.id(),
           OneLine(job.name(), 32),
           StateWord(job),
-          ReasonWord(job),
+          absl::StrJoin(ReasonWords(job), ", "),
           absl::StrCat(job.last_step(), "/", job.spec().steps()),
           job.last_step() > 0 ? FormatLoss(job.last_loss()) : "",
           job.plan().policy(),
@@ -164,6 +176,9 @@ std::string EndText(const v1::Job& job) {
     absl::StrAppend(&text, ": ", ReasonWord(job), ": ",
                     MessageLines(job).front(), " (`ebb logs ", job.id(),
                     "` shows what the ranks said)");
+  } else if (job.has_warning()) {
+    absl::StrAppend(&text,
+                    ": WARNING: ", OneLine(job.warning().message(), 2000));
   }
   return text;
 }

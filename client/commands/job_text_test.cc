@@ -55,6 +55,28 @@ TEST(JobText, ListRow) {
             "full    3.00 MiB  2023-11-14 22:13:20\n");
 }
 
+TEST(JobText, TrainingThatWentWrongDoesNotHide) {
+  v1::Job job = Finished();
+  job.mutable_warning()->set_kind(v1::TrainingWarning::KIND_NOT_FINITE);
+  job.mutable_warning()->set_message("loss nan at step 7");
+  EXPECT_EQ(JobRow(job, absl::UTCTimeZone())[3], "completed, not_finite");
+  EXPECT_NE(EndText(job).find(": WARNING: loss nan at step 7"),
+            std::string::npos);
+  job.clear_reason();
+  EXPECT_EQ(JobRow(job, absl::UTCTimeZone())[3], "not_finite");
+}
+
+TEST(JobText, ARowStaysOnOneLineOfANarrowTerminal) {
+  v1::Job job = Finished();
+  job.set_name(std::string(60, 'n'));
+  job.mutable_spec()->set_steps(1234567);
+  Table table = JobTable();
+  table.AddRow(JobRow(job, absl::UTCTimeZone()));
+  EXPECT_EQ(table.RenderWithin(40),
+            "ID        STATE             STEP    LOSS\n"
+            "a1b2c3d4  succeeded  200/1234567  1.6512\n");
+}
+
 TEST(JobText, StepRow) {
   const Table table = StepTable();
   EXPECT_EQ(table.RenderHeader() + table.RenderRow(StepRow(StepOfTwoRanks())),
