@@ -219,6 +219,14 @@ TEST_F(CommandLine, ErrorsOfTheCoordinatorHaveTheirExitCode) {
 TEST_F(CommandLine, NoCoordinatorIsUnavailable) {
   EXPECT_EQ(Run({"list", "--server", "unix:nothing-here"}), 6);
   EXPECT_EQ(out_.str(), "");
+  EXPECT_THAT(err_.str(),
+              StartsWith("ebb: no coordinator answers at unix:" + directory_ +
+                         "/nothing-here: there is no such file; name "));
+  EXPECT_THAT(err_.str(), EndsWith("started if none runs\n"));
+  // Words of the transport say nothing to people.
+  EXPECT_THAT(err_.str(), Not(HasSubstr("last error")));
+  EXPECT_EQ(Run({"list", "--server", "unix:spec.yaml"}), 6);
+  EXPECT_THAT(err_.str(), HasSubstr("it is not a socket"));
 }
 
 TEST_F(CommandLine, AnotherVersionIsSaid) {

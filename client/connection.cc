@@ -86,6 +86,13 @@ absl::StatusOr<std::unique_ptr<JobClient>> ConnectToCoordinator(
   }
   auto client = std::make_unique<JobClient>(std::move(resolve), timing);
   const absl::StatusOr<v1::Server> server = client->GetServer();
+  if (absl::IsUnavailable(server.status()) && !named.empty()) {
+    return absl::UnavailableError(absl::StrCat(
+        server.status().message(),
+        "; name the socket of a coordinator that runs (ebbd.json in its state "
+        "directory has it), or neither --server nor $EBB_SERVER for the local "
+        "one, which is started if none runs"));
+  }
   if (!server.ok()) {
     return Annotate(server.status(),
                     absl::StrCat("coordinator at ",

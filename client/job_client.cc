@@ -7,8 +7,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "client/socket_trouble.h"
 #include "grpcpp/grpcpp.h"
 #include "kernels/status.h"
 #include "proto/job_service.grpc.pb.h"
@@ -46,6 +48,17 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(),
                                    arguments);
+}
+
+// An UNAVAILABLE that is the address's gets words for people; what a
+// coordinator itself says stays.
+absl::Status Explain(const absl::Status& status, absl::string_view target) {
+  if (!absl::IsUnavailable(status)) return status;
+  const std::string trouble =
+      FindSocketTrouble(std::string(absl::StripPrefix(target, "unix:")));
+  if (trouble.empty()) return status;
+  return absl::UnavailableError(
+      absl::StrCat("no coordinator answers at ", target, ": ", trouble));
 }
 
 }  // namespace
@@ -90,8 +103,9 @@ class JobClient::Impl {
     EBB_ASSIGN_OR_RETURN(const std::shared_ptr<Connection> connection,
                          Connect());
     OpenCall call(this, deadline);
-    return call.Result(
-        (connection->stub.get()->*method)(&call.context, request, response));
+    return Explain(call.Result((connection->stub.get()->*method)(
+                       &call.context, request, response)),
+                   connection->target);
   }
 
   // Reads one stream to its end, once.
@@ -101,7 +115,8 @@ class JobClient::Impl {
     EBB_ASSIGN_OR_RETURN(const std::shared_ptr<Connection> connection,
                          Connect());
     OpenCall call(this, timing_.follow_deadline);
-    return read_stream(*connection->stub, &call.context);
+    return Explain(read_stream(*connection->stub, &call.context),
+                   connection->target);
   }
 
   // Runs `read_stream`, which reads one stream to its end, again and again
@@ -114,9 +129,11 @@ class JobClient::Impl {
     absl::Duration backoff = timing_.first_backoff;
     absl::Time away_since = absl::InfiniteFuture();
     while (true) {
+      std::string target;
       const absl::StatusOr<bool> complete = [&]() -> absl::StatusOr<bool> {
         EBB_ASSIGN_OR_RETURN(const std::shared_ptr<Connection> connection,
                              Connect());
+        target = connection->target;
         OpenCall call(this, timing_.follow_deadline);
         const auto progress = [&] {
           if (away_since < absl::InfiniteFuture()) {
@@ -143,7 +160,7 @@ class JobClient::Impl {
       if (now - away_since > timing_.reconnect) {
         return complete.ok() ? absl::UnavailableError(
                                    "the coordinator ended the stream early")
-                             : complete.status();
+                             : Explain(complete.status(), target);
       }
       if (!Wait(&backoff)) return absl::CancelledError("cancelled");
     }

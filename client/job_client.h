@@ -1,7 +1,7 @@
 // Calls of JobService with what every caller needs: a deadline on each, retries
 // where a retry is right, and following that survives a restart of the
 // coordinator. Errors are absl::Status, with the server's Violations as
-// payload.
+// payload; UNAVAILABLE says what is wrong with the address.
 #pragma once
 
 #include <cstdint>
