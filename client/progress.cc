@@ -70,6 +70,7 @@ void AddStep(const ProgressStep& step, Progress* progress) {
 }
 
 absl::Duration RemainingTime(const Progress& progress) {
+  if (progress.ended) return absl::ZeroDuration();
   if (progress.seconds_per_step <= 0) return absl::InfiniteDuration();
   const int64_t steps =
       std::max<int64_t>(0, progress.planned_steps - progress.step);

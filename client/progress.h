@@ -12,6 +12,8 @@ namespace ebb {
 struct Progress {
   // Lower case: "queued", "running".
   std::string state;
+  // The job is in its final state: nothing remains.
+  bool ended = false;
   // 0: no step is known yet, and the fields below it are meaningless.
   int64_t step = 0;
   int64_t planned_steps = 0;
@@ -41,7 +43,8 @@ struct ProgressStep {
 // Takes a step in: rates are moving averages, the rest is the step's.
 void AddStep(const ProgressStep& step, Progress* progress);
 
-// Time to the last planned step; infinite while no step is known.
+// Time to the last planned step; infinite while no step is known, zero after
+// the job's end.
 absl::Duration RemainingTime(const Progress& progress);
 
 // One line with a bar, at most `columns` wide: the bar shrinks first, then

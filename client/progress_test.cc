@@ -68,6 +68,15 @@ TEST(Progress, RatesAreMovingAverages) {
   EXPECT_EQ(progress.recompute_share, 0);
 }
 
+TEST(Progress, NothingRemainsOfAJobThatEnded) {
+  Progress progress = Running();
+  progress.ended = true;
+  EXPECT_EQ(RenderLine(progress),
+            "running  step 120/300  loss 1.8432  memory 1.00 GiB of 2.00 GiB  "
+            "recompute 25.0 %  4.10k tokens/s");
+  EXPECT_EQ(RemainingTime(progress), absl::ZeroDuration());
+}
+
 TEST(Progress, LastStepIsFull) {
   Progress progress = Running();
   AddStep({.step = 300, .tokens = 2048, .duration_seconds = 0.5}, &progress);

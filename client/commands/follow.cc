@@ -77,7 +77,7 @@ class ProgressDisplay {
       : environment_(environment), redraws_(environment.CanRedraw()) {
     progress_.planned_steps = job.spec().steps();
     progress_.budget_bytes = job.plan().budget_bytes();
-    progress_.state = StateWord(job);
+    SetState(job);
     Line(absl::StrCat("following ", job.id(), " ", OneLine(job.name()),
                       ": policy ", job.plan().policy(),
                       "; recompute is the share of all FLOPs, attention as "
@@ -88,12 +88,12 @@ class ProgressDisplay {
     if (event.history_lost()) Line("(older events are gone)");
     const std::string time = TimeText(ToTime(event.time()), environment_.zone);
     if (event.has_job()) {
-      progress_.state = StateWord(event.job());
+      SetState(event.job());
       const std::string reason = ReasonWord(event.job());
       const std::string& message = event.job().message();
-      Line(absl::StrCat(time, "  ", progress_.state, reason.empty() ? "" : ": ",
-                        reason, message.empty() ? "" : ": ",
-                        OneLine(message, 2000)));
+      Line(absl::StrCat(time, "  ", StateWord(event.job()),
+                        reason.empty() ? "" : ": ", reason,
+                        message.empty() ? "" : ": ", OneLine(message, 2000)));
     } else if (event.has_eval()) {
       const v1::EvalReport& eval = event.eval();
       Line(absl::StrCat(time, "  evaluation at step ", eval.step(), ": loss ",
@@ -162,6 +162,13 @@ class ProgressDisplay {
   }
 
  private:
+  // Events of a job that ended before tell what was: its state stays.
+  void SetState(const v1::Job& job) {
+    if (progress_.ended) return;
+    progress_.state = StateWord(job);
+    progress_.ended = IsFinal(job);
+  }
+
   absl::Duration Interval() const {
     return redraws_ ? kRedrawInterval : kLineInterval;
   }
