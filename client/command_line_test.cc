@@ -649,6 +649,20 @@ TEST_F(CommandLine, ListPagesAndStates) {
   EXPECT_EQ(json["next_page_token"], "bbbbbbbb");
 }
 
+TEST_F(CommandLine, ListFitsANarrowTerminal) {
+  service_.SetJob(MakeJob("aaaaaaaa", v1::STATE_RUNNING));
+  environment_.columns = [] { return 40; };
+  EXPECT_EQ(Run({"list"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("CREATED"));  // a pipe has no width
+  environment_.out_is_terminal = true;
+  EXPECT_EQ(Run({"list"}), 0);
+  for (const std::string& line : absl::StrSplit(out_.str(), '\n')) {
+    EXPECT_LE(line.size(), 40u) << line;
+  }
+  EXPECT_THAT(out_.str(), HasSubstr("aaaaaaaa"));
+  EXPECT_THAT(out_.str(), HasSubstr("running"));
+}
+
 TEST_F(CommandLine, GetAndDescribe) {
   AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
   EXPECT_EQ(Run({"get", "a1b2c3d4"}), 0);

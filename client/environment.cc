@@ -16,10 +16,12 @@ namespace {
 
 int TerminalColumns() {
   winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
-    return 80;
+  for (const int descriptor : {STDERR_FILENO, STDOUT_FILENO}) {
+    if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+      return size.ws_col;
+    }
   }
-  return size.ws_col;
+  return 80;
 }
 
 }  // namespace

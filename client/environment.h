@@ -23,7 +23,8 @@ struct Environment {
   std::ostream* err = nullptr;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  // Width of the terminal at err; asked anew for every line, people resize.
+  // Width of the terminal at err or out; asked anew for every line, people
+  // resize.
   std::function<int()> columns = [] { return 80; };
   std::map<std::string, std::string> variables;
   std::string working_directory;

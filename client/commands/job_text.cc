@@ -76,14 +76,14 @@ absl::Time ToTime(const google::protobuf::Timestamp& time) {
 
 Table JobTable() {
   return Table({{"ID"},
-                {"NAME"},
+                {.header = "NAME", .dispensable = 3, .cut_width = 12},
                 {"STATE"},
-                {"REASON"},
+                {.header = "REASON", .dispensable = 2},
                 {"STEP", true},
-                {"LOSS", true},
-                {"POLICY"},
-                {"PEAK", true},
-                {"CREATED"}});
+                {.header = "LOSS", .right = true, .dispensable = 1},
+                {.header = "POLICY", .dispensable = 4},
+                {.header = "PEAK", .right = true, .dispensable = 5},
+                {.header = "CREATED", .dispensable = 6}});
 }
 
 std::vector<std::string> JobRow(const v1::Job& job, absl::TimeZone zone) {

@@ -68,7 +68,9 @@ absl::StatusOr<int> RunList(const CommandContext& context,
   for (const v1::Job& job : jobs) {
     table.AddRow(JobRow(job, environment.zone));
   }
-  *environment.out << table.Render();
+  *environment.out << (environment.out_is_terminal
+                           ? table.RenderWithin(environment.columns())
+                           : table.Render());
   if (!request.page_token().empty()) {
     *environment.err << "older jobs are left out: `ebb list --all` shows all\n";
   }
