@@ -490,7 +490,7 @@ TEST_F(CommandLine, CompareShowsJobsSideBySide) {
   AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
   AddFinishedJob("b1b2c3d4", v1::STATE_FAILED);
   EXPECT_EQ(Run({"compare", "a1b2c3d4", "b1b2c3d4"}), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("the same bits, 3 steps"));
+  EXPECT_THAT(out_.str(), HasSubstr("same bits"));
   EXPECT_EQ(Run({"compare", "a1b2c3d4", "b1b2c3d4", "--output", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["jobs"].size(), 2u);
   EXPECT_EQ(Run({"compare", "a1b2c3d4", "b1b2c3d4", "--output", "jsonl"}), 0);

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/commands/job_text.h"
 #include "client/format.h"
 #include "client/table.h"
@@ -23,19 +24,19 @@ int64_t SumPeak(const v1::RankStep& rank) {
   return sum;
 }
 
-// "5.00 MiB / 4.98 MiB".
+// "5.00 MiB / 4.98 MiB"; one figure for two that are equal to the byte.
 std::string BothBytes(int64_t predicted, int64_t measured, bool has_steps) {
-  return absl::StrCat(FormatBytes(predicted), " / ",
-                      has_steps ? FormatBytes(measured) : "-");
+  if (!has_steps) return absl::StrCat(FormatBytes(predicted), " / -");
+  if (predicted == measured) return FormatBytes(predicted);
+  return absl::StrCat(FormatBytes(predicted), " / ", FormatBytes(measured));
 }
 
 std::string LossText(const LossComparison& losses) {
-  if (losses.common_steps == 0) return "no common step";
+  if (losses.common_steps == 0) return "-";
   if (losses.first_difference > 0) {
-    return absl::StrCat("differ from step ", losses.first_difference, " on");
+    return absl::StrCat("differ at ", losses.first_difference);
   }
-  return absl::StrCat("the same bits, ", losses.common_steps,
-                      losses.common_steps == 1 ? " step" : " steps");
+  return "same bits";
 }
 
 }  // namespace
@@ -46,9 +47,12 @@ JobSummary Summarize(const ComparedJob& job) {
   int64_t tokens = 0;
   double seconds = 0;
   for (const v1::Step& step : job.steps) {
-    tokens += step.tokens();
-    seconds += step.duration_seconds();
+    if (job.steps.size() == 1 || &step != &job.steps.front()) {
+      tokens += step.tokens();
+      seconds += step.duration_seconds();
+    }
     for (const v1::RankStep& rank : step.ranks()) {
+      summary.saved_bytes = std::max(summary.saved_bytes, rank.saved_bytes());
       if (largest == nullptr || SumPeak(rank) > SumPeak(*largest)) {
         largest = &rank;
       }
@@ -142,6 +146,12 @@ std::string CompareTable(const std::vector<ComparedJob>& jobs) {
     return BothBytes(summaries[j].predicted_peak_bytes, summaries[j].peak_bytes,
                      has_steps(j));
   });
+  const auto measured = [&](size_t j, const std::string& text) {
+    return has_steps(j) ? text : std::string("-");
+  };
+  add("largest saved", [&](size_t j) {
+    return measured(j, FormatBytes(summaries[j].saved_bytes));
+  });
   add("model FLOPs",
       [&](size_t j) { return FormatFlops(summaries[j].model_flops); });
   add("recompute FLOPs",
@@ -150,9 +160,6 @@ std::string CompareTable(const std::vector<ComparedJob>& jobs) {
     return FormatPercent(
         RecomputeShare(summaries[j].model_flops, summaries[j].recompute_flops));
   });
-  const auto measured = [&](size_t j, const std::string& text) {
-    return has_steps(j) ? text : std::string("-");
-  };
   add("tokens/s", [&](size_t j) {
     return measured(j, FormatCount(summaries[j].tokens_per_second));
   });
@@ -163,13 +170,24 @@ std::string CompareTable(const std::vector<ComparedJob>& jobs) {
     return measured(j, FormatLoss(summaries[j].mean_loss));
   });
   if (jobs.size() > 1) {
-    add(absl::StrCat("losses, ", jobs[0].job.id()), [&](size_t j) {
-      return j == 0 ? std::string() : LossText(CompareLosses(jobs[0], jobs[j]));
+    const auto losses = [&](size_t j) {
+      return CompareLosses(jobs[0], jobs[j]);
+    };
+    add(absl::StrCat("losses, ", jobs[0].job.id()),
+        [&](size_t j) { return j == 0 ? std::string() : LossText(losses(j)); });
+    add("common steps", [&](size_t j) {
+      return j == 0 ? std::string() : absl::StrCat(losses(j).common_steps);
     });
   }
+  add("weights", [&](size_t j) {
+    const uint64_t hash = jobs[j].job.weights_hash();
+    return hash == 0 ? std::string("-") : absl::StrFormat("%08x", hash >> 32);
+  });
   return absl::StrCat(
-      "bytes: predicted / measured, of the rank and step with the largest "
-      "peak; FLOPs of a step, attention as full square\n",
+      "bytes: of the rank and step with the largest peak, predicted / "
+      "measured, or one figure where they are equal to the byte\n"
+      "FLOPs: of a step, attention as full square; losses: bit by bit with the "
+      "first job's; weights: start of their hash at the end\n",
       table.Render());
 }
 
@@ -197,6 +215,7 @@ nlohmann::ordered_json CompareJson(const std::vector<ComparedJob>& jobs) {
          {"memory", memory},
          {"predicted_peak_bytes", absl::StrCat(summary.predicted_peak_bytes)},
          {"peak_bytes", absl::StrCat(summary.peak_bytes)},
+         {"saved_bytes", absl::StrCat(summary.saved_bytes)},
          {"model_flops", summary.model_flops},
          {"recompute_flops", summary.recompute_flops},
          {"recompute_share",
@@ -205,6 +224,7 @@ nlohmann::ordered_json CompareJson(const std::vector<ComparedJob>& jobs) {
          {"last_loss", summary.last_loss},
          {"mean_loss", summary.mean_loss},
          {"mean_steps", summary.mean_steps},
+         {"weights_hash", absl::StrCat(job.job.weights_hash())},
          {"losses",
           {{"compared_with", jobs[0].job.id()},
            {"common_steps", losses.common_steps},

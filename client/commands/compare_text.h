@@ -23,10 +23,13 @@ struct JobSummary {
   std::map<std::string, v1::ClassBytes> memory;
   int64_t predicted_peak_bytes = 0;
   int64_t peak_bytes = 0;
+  // Largest that `saved` was at any instruction of any rank.
+  int64_t saved_bytes = 0;
   // Of a step: the newest one, or the plan's before the first.
   double model_flops = 0;
   double recompute_flops = 0;
-  // Of all steps together.
+  // Of all steps together, without the first one, which warms up, where there
+  // are more.
   double tokens_per_second = 0;
   double last_loss = 0;
   double mean_loss = 0;

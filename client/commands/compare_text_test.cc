@@ -28,10 +28,11 @@ ComparedJob MakeJob(const std::string& id, int num_steps, double slope) {
     step.set_step(number);
     step.set_loss(5 - slope * number);
     step.set_tokens(100);
-    step.set_duration_seconds(0.5);
+    step.set_duration_seconds(number == 1 ? 5 : 0.5);
     step.set_model_flops(3e9);
     step.set_recompute_flops(1e9);
     v1::RankStep& measured = *step.add_ranks();
+    measured.set_saved_bytes(3000 - 100 * number);
     v1::ClassBytes& saved = (*measured.mutable_memory())["saved"];
     saved.set_predicted_bytes(2048);
     saved.set_peak_bytes(number == 2 ? 2048 : 1024);
@@ -43,7 +44,10 @@ TEST(CompareText, SummarizesAJob) {
   const JobSummary summary = Summarize(MakeJob("a1b2c3d4", 25, 0.1));
   EXPECT_EQ(summary.predicted_peak_bytes, 2048);
   EXPECT_EQ(summary.peak_bytes, 2048);  // of step 2
+  EXPECT_EQ(summary.saved_bytes, 2900);
+  // The first step is left out, unless there is no other.
   EXPECT_EQ(summary.tokens_per_second, 200);
+  EXPECT_EQ(Summarize(MakeJob("a1b2c3d4", 1, 0.1)).tokens_per_second, 20);
   EXPECT_DOUBLE_EQ(summary.last_loss, 2.5);
   EXPECT_NEAR(summary.mean_loss, 5 - 0.1 * 15.5, 1e-12);  // steps 6 to 25
   EXPECT_EQ(summary.mean_steps, 20);
@@ -75,13 +79,24 @@ TEST(CompareText, LossesAreComparedBitByBit) {
 }
 
 TEST(CompareText, TableHasAColumnAJob) {
-  const std::string text =
-      CompareTable({MakeJob("a1b2c3d4", 5, 0.1), MakeJob("b1b2c3d4", 5, 0.1),
-                    MakeJob("c1b2c3d4", 5, 0.2)});
+  std::vector<ComparedJob> jobs = {MakeJob("a1b2c3d4", 5, 0.1),
+                                   MakeJob("b1b2c3d4", 5, 0.1),
+                                   MakeJob("c1b2c3d4", 5, 0.2)};
+  jobs[0].job.set_weights_hash(0x0123456789abcdef);
+  // Step 2 is the one with the largest peak.
+  v1::RankStep* rank = jobs[2].steps[1].mutable_ranks(0);
+  (*rank->mutable_memory())["saved"].set_peak_bytes(4096);
+  const std::string text = CompareTable(jobs);
   for (const char* part :
-       {"a1b2c3d4", "attention as full square", "2.00 KiB / 2.00 KiB",
-        "losses, a1b2c3d4", "the same bits, 5 steps", "differ from step 1 on",
-        "25.0 %", "200"}) {
+       {"                    a1b2c3d4  b1b2c3d4             c1b2c3d4\n",
+        "saved               2.00 KiB  2.00 KiB  2.00 KiB / 4.00 KiB\n",
+        "largest saved       2.83 KiB  2.83 KiB             2.83 KiB\n",
+        "recompute share       25.0 %    25.0 %               25.0 %\n",
+        "tokens/s                 200       200                  200\n",
+        "losses, a1b2c3d4             same bits          differ at 1\n",
+        "common steps                         5                    5\n",
+        "weights             01234567         -                    -\n",
+        "attention as full square"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
