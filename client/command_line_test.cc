@@ -656,7 +656,7 @@ TEST_F(CommandLine, ListFitsANarrowTerminal) {
   EXPECT_THAT(out_.str(), HasSubstr("CREATED"));  // a pipe has no width
   environment_.out_is_terminal = true;
   EXPECT_EQ(Run({"list"}), 0);
-  for (const std::string& line : absl::StrSplit(out_.str(), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(out_.str(), '\n')) {
     EXPECT_LE(line.size(), 40u) << line;
   }
   EXPECT_THAT(out_.str(), HasSubstr("aaaaaaaa"));

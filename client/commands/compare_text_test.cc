@@ -88,14 +88,14 @@ TEST(CompareText, TableHasAColumnAJob) {
   (*rank->mutable_memory())["saved"].set_peak_bytes(4096);
   const std::string text = CompareTable(jobs);
   for (const char* part :
-       {"                    a1b2c3d4  b1b2c3d4             c1b2c3d4\n",
-        "saved               2.00 KiB  2.00 KiB  2.00 KiB / 4.00 KiB\n",
-        "largest saved       2.83 KiB  2.83 KiB             2.83 KiB\n",
-        "recompute share       25.0 %    25.0 %               25.0 %\n",
-        "tokens/s                 200       200                  200\n",
-        "losses, a1b2c3d4             same bits          differ at 1\n",
-        "common steps                         5                    5\n",
-        "weights             01234567         -                    -\n",
+       {"                      a1b2c3d4    b1b2c3d4             c1b2c3d4\n",
+        "saved                 2.00 KiB    2.00 KiB  2.00 KiB / 4.00 KiB\n",
+        "largest saved         2.83 KiB    2.83 KiB             2.83 KiB\n",
+        "recompute share         25.0 %      25.0 %               25.0 %\n",
+        "tokens/s                   200         200                  200\n",
+        "losses, a1b2c3d4                 same bits          differ at 1\n",
+        "common steps                             5                    5\n",
+        "weights               01234567           -                    -\n",
         "attention as full square"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
