@@ -26,7 +26,7 @@ namespace {
 // Designed, not built: named, so that nobody looks for a typing mistake.
 constexpr const char* kCommandsNotBuilt[] = {"policy", "resume"};
 constexpr const char* kPlanOptionsNotBuilt[] = {"--profile", "--accounting",
-                                                "--svg", "--graph", "--check"};
+                                                "--svg"};
 
 // Columns of a table that is still one.
 constexpr int kMaxComparedJobs = 16;
@@ -106,10 +106,10 @@ void AddJob(CLI::App* command, std::string* job) {
       ->check(Utf8());
 }
 
-void AddSpec(CLI::App* command, std::string* spec,
-             std::vector<std::string>* sets) {
-  command->add_option("SPEC", *spec, "A job spec's file; -: standard input")
-      ->required();
+CLI::Option* AddSpec(CLI::App* command, std::string* spec,
+                     std::vector<std::string>* sets) {
+  CLI::Option* const option = command->add_option(
+      "SPEC", *spec, "A job spec's file; -: standard input");
   command
       ->add_option("--set", *sets,
                    "Sets a field over the spec's: optimizer.lr=1e-4")
@@ -117,6 +117,27 @@ void AddSpec(CLI::App* command, std::string* spec,
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
+  return option;
+}
+
+// Of `ebb plan`: any graph instead of a job.
+void AddGraphOptions(CLI::App* command, GraphOptions* options) {
+  command
+      ->add_option("--graph", options->graph,
+                   "Schedules a computation graph instead: its JSON file")
+      ->type_name("FILE");
+  command
+      ->add_option("--budget", options->budget,
+                   "Of --graph: bytes that may be resident, as in 2GiB")
+      ->type_name("SIZE");
+  command
+      ->add_option("--time-limit", options->time_limit,
+                   "Of --graph: how long to search, up to 1h (60s)")
+      ->type_name("DURATION");
+  command
+      ->add_option("--check", options->check,
+                   "Replays a schedule, as --graph --output json prints it")
+      ->type_name("FILE");
 }
 
 CLI::Option* AddNumber(CLI::App* command, const char* name, int* number,
@@ -170,22 +191,24 @@ void AddCommands(Parser* parser) {
                  "the local coordinator, started if none runs)")
       ->type_name("ADDRESS");
 
-  CLI::App* command = AddCommand(
-      parser, "plan", "Shows what a job would take, and changes nothing",
-      [](const auto& context, auto& line) {
-        return RunPlan(context, line.plan);
-      });
+  CLI::App* command =
+      AddCommand(parser, "plan",
+                 "Shows what a job or a graph would take, and changes nothing",
+                 [](const auto& context, auto& line) {
+                   return RunPlan(context, line.plan);
+                 });
   AddSpec(command, &line.plan.spec, &line.plan.sets);
   CLI::Option* const dump =
       command->add_flag("--dump", line.plan.dump, "Prints a rank's program");
   AddNumber(command, "--rank", &line.plan.rank, "The rank of --dump")
       ->needs(dump);
+  AddGraphOptions(command, &line.plan.graph);
 
   command = AddCommand(parser, "submit", "Makes a job and prints its id",
                        [](const auto& context, auto& line) {
                          return RunSubmit(context, line.submit);
                        });
-  AddSpec(command, &line.submit.spec, &line.submit.sets);
+  AddSpec(command, &line.submit.spec, &line.submit.sets)->required();
   command->add_flag("--watch", line.submit.watch,
                     "Follows the job to its end with a live display");
   command->add_flag("--wait", line.submit.wait,

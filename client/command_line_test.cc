@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/exit_code.h"
 #include "client/testing/fake_job_service.h"
@@ -114,7 +115,7 @@ class CommandLine : public testing::Test {
 
 TEST_F(CommandLine, SurfaceIsFrozen) {
   EXPECT_EQ(CommandSurface(), R"(ebb --help --output --server
-plan --help SPEC --set --dump --rank
+plan --help SPEC --set --dump --rank --graph --budget --time-limit --check
 submit --help SPEC --set --watch --wait --request-id
 list --help --state --all
 get --help JOB
@@ -186,7 +187,7 @@ TEST_F(CommandLine, WhatIsNotBuiltSaysSo) {
     EXPECT_EQ(err_.str(), absl::StrCat("ebb: the command ", command,
                                        " is not built yet\n"));
   }
-  EXPECT_EQ(Run({"plan", "--check", "FILE"}), 2);
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--svg", "FILE"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("not built yet"));
   EXPECT_EQ(Run({"list", "--server", "example.org:9000"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("token"));
@@ -745,6 +746,120 @@ TEST_F(CommandLine, APlanThatDoesNotFitIsShown) {
   EXPECT_EQ(nlohmann::json::parse(out_.str())["fits"], false);
   EXPECT_EQ(nlohmann::json::parse(err_.str())["error"]["code"],
             "RESOURCE_EXHAUSTED");
+}
+
+TEST_F(CommandLine, PlanOfAGraph) {
+  const std::string graph = R"({"outputs":["x"],"nodes":[]})";
+  std::ofstream(directory_ + "/graph.json") << graph;
+  v1::PlanGraphResponse response;
+  response.set_total_seconds(2.5);
+  response.set_lower_bound_seconds(2.5);
+  response.set_peak_bytes(1000);
+  response.set_optimal(true);
+  response.add_schedule("compute x");
+  service_.SetGraphPlan(response);
+  EXPECT_EQ(Run({"plan", "--graph", "graph.json", "--budget", "1.5KiB",
+                 "--time-limit", "250ms"}),
+            0);
+  EXPECT_THAT(out_.str(),
+              StartsWith("schedule of graph.json: 2.5 s, optimal\n"));
+  ASSERT_EQ(service_.planned_graphs().size(), 1u);
+  EXPECT_EQ(service_.planned_graphs()[0].graph(), graph);
+  EXPECT_EQ(service_.planned_graphs()[0].budget_bytes(), 1536);
+  EXPECT_EQ(service_.planned_graphs()[0].time_limit().nanos(), 250'000'000);
+  // What it prints can be checked: with graph and budget.
+  EXPECT_EQ(Run({"plan", "--graph", "graph.json", "--budget", "1536",
+                 "--output", "json"}),
+            0);
+  EXPECT_FALSE(service_.planned_graphs()[1].has_time_limit());
+  EXPECT_EQ(nlohmann::json::parse(out_.str()),
+            nlohmann::json::parse(R"({"total_seconds": 2.5,
+                "peak_bytes": "1000", "lower_bound_seconds": 2.5,
+                "optimal": true, "schedule": ["compute x"],
+                "budget_bytes": "1536",
+                "graph": {"outputs": ["x"], "nodes": []}})"));
+  in_.str(graph);
+  EXPECT_EQ(Run({"plan", "--graph", "-", "--budget", "1"}), 0);
+  EXPECT_EQ(service_.planned_graphs()[2].graph(), graph);
+  service_.FailNext("PlanGraph",
+                    absl::ResourceExhaustedError("does not fit: 3 B"));
+  EXPECT_EQ(Run({"plan", "--graph", "graph.json", "--budget", "1"}), 9);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(err_.str(), "ebb: does not fit: 3 B\n");
+  v1::Violation violation;
+  violation.set_field("nodes[0] (x).seconds");
+  violation.set_value("-1");
+  violation.set_rule("must be more");
+  service_.FailNext(
+      "PlanGraph",
+      ViolationsStatus(absl::StatusCode::kInvalidArgument, {violation}));
+  EXPECT_EQ(Run({"plan", "--graph", "graph.json", "--budget", "1"}), 2);
+  EXPECT_EQ(err_.str(),
+            "graph.json: nodes[0] (x).seconds: got -1: must be more\n");
+}
+
+TEST_F(CommandLine, CheckOfASchedule) {
+  std::ofstream(directory_ + "/graph.json") << "{}";
+  std::ofstream(directory_ + "/schedule.json") << "[]";
+  v1::CheckScheduleResponse response;
+  response.set_total_seconds(2.5);
+  response.set_peak_bytes(1000);
+  response.set_budget_bytes(1024);
+  response.set_num_computations(3);
+  response.set_num_recomputations(1);
+  service_.SetCheckedSchedule(response);
+  EXPECT_EQ(Run({"plan", "--check", "schedule.json"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("schedule.json keeps every rule: 2.5 s"));
+  EXPECT_EQ(Run({"plan", "--check", "schedule.json", "--graph", "graph.json",
+                 "--budget", "2KiB", "--output", "json"}),
+            0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["num_recomputations"], "1");
+  ASSERT_EQ(service_.checked_schedules().size(), 2u);
+  EXPECT_EQ(service_.checked_schedules()[0].schedule(), "[]");
+  EXPECT_EQ(service_.checked_schedules()[0].graph(), "");
+  EXPECT_EQ(service_.checked_schedules()[0].budget_bytes(), 0);
+  EXPECT_EQ(service_.checked_schedules()[1].graph(), "{}");
+  EXPECT_EQ(service_.checked_schedules()[1].budget_bytes(), 2048);
+  // Each mistake says in which file.
+  std::vector<v1::Violation> violations(2);
+  violations[0].set_field("graph.nodes");
+  violations[0].set_rule("is required");
+  violations[1].set_field("schedule[0]");
+  violations[1].set_rule("is wrong");
+  service_.FailNext(
+      "CheckSchedule",
+      ViolationsStatus(absl::StatusCode::kInvalidArgument, violations));
+  EXPECT_EQ(Run({"plan", "--check", "schedule.json", "--graph", "graph.json"}),
+            2);
+  EXPECT_EQ(err_.str(),
+            "graph.json: graph.nodes: got nothing: is required\n"
+            "schedule.json: schedule[0]: got nothing: is wrong\n");
+}
+
+TEST_F(CommandLine, PlanWantsOneSubject) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {"plan"},
+      {"plan", "spec.yaml", "--graph", "g", "--budget", "1"},
+      {"plan", "spec.yaml", "--check", "s"},
+      {"plan", "spec.yaml", "--budget", "1GiB"},
+      {"plan", "spec.yaml", "--time-limit", "1s"},
+      {"plan", "--graph", "g"},
+      {"plan", "--graph", "g", "--budget", "1", "--set", "steps=1"},
+      {"plan", "--graph", "g", "--budget", "1", "--dump"},
+      {"plan", "--graph", "g", "--budget", "0"},
+      {"plan", "--graph", "g", "--budget", "1GB"},
+      {"plan", "--graph", "g", "--budget", "1", "--time-limit", "5"},
+      {"plan", "--check", "s", "--time-limit", "5s"},
+      {"plan", "--check", "-", "--graph", "-"},
+  };
+  for (const std::vector<std::string>& arguments : wrong) {
+    EXPECT_EQ(Run(arguments), 2) << absl::StrJoin(arguments, " ");
+    EXPECT_EQ(out_.str(), "");
+  }
+  EXPECT_EQ(Run({"plan", "--graph", "none.json", "--budget", "1"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("cannot read the graph: none.json"));
+  EXPECT_EQ(Run({"plan", "--check", "none.json"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("cannot read the schedule: none.json"));
 }
 
 TEST_F(CommandLine, StopIsForTheLocalCoordinator) {

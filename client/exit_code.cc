@@ -49,7 +49,7 @@ std::string ExitCodeHelp() {
     6  the coordinator cannot be reached (UNAVAILABLE)
     7  no answer in time (DEADLINE_EXCEEDED)
     8  detached: the job has not ended
-    9  the job does not fit its memory budget (RESOURCE_EXHAUSTED)
+    9  the job or graph does not fit its memory budget (RESOURCE_EXHAUSTED)
   100  the job failed
   103  the job was cancelled
 watch, steps --follow and submit --wait end with the job's code: 0, 100 or 103.

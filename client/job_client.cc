@@ -333,6 +333,20 @@ absl::StatusOr<v1::ExportJobResponse> JobClient::ExportJob(
   return response;
 }
 
+absl::StatusOr<v1::PlanGraphResponse> JobClient::PlanGraph(
+    const v1::PlanGraphRequest& request, absl::Duration deadline) {
+  v1::PlanGraphResponse response;
+  EBB_RETURN_IF_ERROR(impl_->CallOnce(&v1::JobService::StubInterface::PlanGraph,
+                                      request, deadline, &response));
+  return response;
+}
+
+absl::StatusOr<v1::CheckScheduleResponse> JobClient::CheckSchedule(
+    const v1::CheckScheduleRequest& request) {
+  return impl_->Call(&v1::JobService::StubInterface::CheckSchedule, request,
+                     true);
+}
+
 absl::Status JobClient::ListSteps(
     const std::string& id, int64_t after_step,
     const std::function<void(const v1::Step&)>& on_step) {

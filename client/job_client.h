@@ -18,6 +18,8 @@
 namespace ebb {
 
 namespace v1 {
+class CheckScheduleRequest;
+class CheckScheduleResponse;
 class CreateJobRequest;
 class ExportJobRequest;
 class ExportJobResponse;
@@ -27,6 +29,8 @@ class JobSpec;
 class ListJobsRequest;
 class ListJobsResponse;
 class LogChunk;
+class PlanGraphRequest;
+class PlanGraphResponse;
 class PlanJobRequest;
 class PlanJobResponse;
 class SampleChunk;
@@ -79,6 +83,12 @@ class JobClient {
   // Waits as long as following does; not retried.
   absl::StatusOr<v1::ExportJobResponse> ExportJob(
       const v1::ExportJobRequest& request);
+
+  // One attempt: a search may take long.
+  absl::StatusOr<v1::PlanGraphResponse> PlanGraph(
+      const v1::PlanGraphRequest& request, absl::Duration deadline);
+  absl::StatusOr<v1::CheckScheduleResponse> CheckSchedule(
+      const v1::CheckScheduleRequest& request);
 
   // Steps after `after_step` that are there already.
   absl::Status ListSteps(const std::string& id, int64_t after_step,

@@ -10,9 +10,6 @@
 
 namespace ebb {
 
-// What errors call standard input.
-inline constexpr char kStandardInput[] = "<stdin>";
-
 // Reads and checks the spec at `path`; "-": standard input. Its relative paths
 // are made absolute. Mistakes in the text are the reading's status.
 // Errors: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT for the file.

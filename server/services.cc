@@ -17,6 +17,7 @@
 #include "proto/job_service.grpc.pb.h"
 #include "proto/rpc_status.h"
 #include "proto/worker_service.grpc.pb.h"
+#include "server/graph_requests.h"
 #include "server/log_file.h"
 
 namespace ebb {
@@ -98,7 +99,8 @@ class JobServiceImpl final : public v1::JobService::Service {
       : coordinator_(coordinator), exporter_(exporter), info_(std::move(info)) {
     for (const char* method :
          {"PlanJob", "CreateJob", "CheckJob", "GetJob", "ListJobs", "CancelJob",
-          "DeleteJob", "ExportJob", "GetServer"}) {
+          "DeleteJob", "ExportJob", "PlanGraph", "CheckSchedule",
+          "GetServer"}) {
       exporter->RpcKnown(kUnary, kJobService, method);
     }
     for (const char* method :
@@ -152,6 +154,19 @@ class JobServiceImpl final : public v1::JobService::Service {
         Take(coordinator_->ExportJob(
                  *request, [context] { return context->IsCancelled(); }),
              response));
+  }
+  grpc::Status PlanGraph(grpc::ServerContext* context,
+                         const v1::PlanGraphRequest* request,
+                         v1::PlanGraphResponse* response) override {
+    CountedCall call = Count("PlanGraph");
+    return call.End(Take(
+        graphs_.Plan(*request, [context] { return context->IsCancelled(); }),
+        response));
+  }
+  grpc::Status CheckSchedule(grpc::ServerContext*,
+                             const v1::CheckScheduleRequest* request,
+                             v1::CheckScheduleResponse* response) override {
+    return Count("CheckSchedule").End(Take(graphs_.Check(*request), response));
   }
   grpc::Status GetServer(grpc::ServerContext*, const v1::GetServerRequest*,
                          v1::Server* response) override {
@@ -298,6 +313,7 @@ class JobServiceImpl final : public v1::JobService::Service {
   Coordinator* const coordinator_;
   Exporter* const exporter_;
   const ServerInfo info_;
+  GraphRequests graphs_;
   std::atomic<int> followers_ = 0;
 };
 

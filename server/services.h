@@ -1,5 +1,6 @@
 // The gRPC edge: JobService and WorkerService, each handler one call of the
-// coordinator. It has no port: connections are handed to it.
+// coordinator, or of graph_requests for what is no job. It has no port:
+// connections are handed to it.
 #pragma once
 
 #include <functional>

@@ -24,11 +24,25 @@ struct CommandContext {
   CallTiming timing;
 };
 
+// Of `ebb plan` about a computation graph instead of a job. Empty: not given.
+struct GraphOptions {
+  std::string graph;       // its file
+  std::string budget;      // as in specs: "2GiB"
+  std::string time_limit;  // "5m"
+  std::string check;       // a schedule's file
+};
+absl::StatusOr<int> RunPlanGraph(const CommandContext& context,
+                                 const GraphOptions& options);
+absl::StatusOr<int> RunCheckSchedule(const CommandContext& context,
+                                     const GraphOptions& options);
+
 struct PlanOptions {
+  // Empty: a graph is asked about.
   std::string spec;
   std::vector<std::string> sets;
   bool dump = false;
   int rank = 0;
+  GraphOptions graph;
 };
 absl::StatusOr<int> RunPlan(const CommandContext& context,
                             const PlanOptions& options);

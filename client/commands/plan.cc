@@ -13,8 +13,48 @@
 
 namespace ebb {
 
+namespace {
+
+// A command line names one of a spec, a graph and a schedule (with its graph,
+// if need be), and only options that go with it.
+absl::Status CheckSubject(const PlanOptions& options) {
+  const GraphOptions& graph = options.graph;
+  if (graph.graph.empty() && graph.check.empty()) {
+    if (options.spec.empty()) {
+      return absl::InvalidArgumentError(
+          "plan what? Name a SPEC, a graph by --graph FILE or a schedule by "
+          "--check FILE; see `ebb help plan`");
+    }
+    if (!graph.budget.empty()) {
+      return absl::InvalidArgumentError(
+          "--budget is of a graph: for a spec write --set memory.budget=SIZE");
+    }
+    if (!graph.time_limit.empty()) {
+      return absl::InvalidArgumentError("--time-limit needs --graph");
+    }
+    return absl::OkStatus();
+  }
+  if (!options.spec.empty() || !options.sets.empty() || options.dump) {
+    return absl::InvalidArgumentError(
+        "--graph and --check are of graphs: leave out SPEC, --set and --dump");
+  }
+  if (!graph.check.empty() && !graph.time_limit.empty()) {
+    return absl::InvalidArgumentError(
+        "--check searches nothing: leave out "
+        "--time-limit");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<int> RunPlan(const CommandContext& context,
                             const PlanOptions& options) {
+  EBB_RETURN_IF_ERROR(CheckSubject(options));
+  if (!options.graph.check.empty()) {
+    return RunCheckSchedule(context, options.graph);
+  }
+  if (!options.graph.graph.empty()) return RunPlanGraph(context, options.graph);
   Environment& environment = context.environment;
   EBB_ASSIGN_OR_RETURN(const SpecReading reading,
                        LoadSpec(environment, options.spec, options.sets));

@@ -87,6 +87,17 @@ void FakeJobService::SetPlan(const v1::PlanJobResponse& response) {
   plan_ = response;
 }
 
+void FakeJobService::SetGraphPlan(const v1::PlanGraphResponse& response) {
+  absl::MutexLock lock(&mutex_);
+  graph_plan_ = response;
+}
+
+void FakeJobService::SetCheckedSchedule(
+    const v1::CheckScheduleResponse& response) {
+  absl::MutexLock lock(&mutex_);
+  checked_schedule_ = response;
+}
+
 void FakeJobService::SetSample(const std::vector<v1::SampleChunk>& chunks) {
   absl::MutexLock lock(&mutex_);
   sample_ = chunks;
@@ -137,6 +148,16 @@ std::vector<v1::ExportJobRequest> FakeJobService::exported() {
 std::vector<v1::SampleJobRequest> FakeJobService::sampled() {
   absl::MutexLock lock(&mutex_);
   return sampled_;
+}
+
+std::vector<v1::PlanGraphRequest> FakeJobService::planned_graphs() {
+  absl::MutexLock lock(&mutex_);
+  return planned_graphs_;
+}
+
+std::vector<v1::CheckScheduleRequest> FakeJobService::checked_schedules() {
+  absl::MutexLock lock(&mutex_);
+  return checked_schedules_;
 }
 
 void FakeJobService::AwaitCalls(const std::string& method, int num_calls) {
@@ -310,6 +331,26 @@ grpc::Status FakeJobService::ExportJob(grpc::ServerContext*,
   response->add_files("config.json");
   response->add_files("model.safetensors");
   response->set_bytes(4096);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeJobService::PlanGraph(grpc::ServerContext*,
+                                       const v1::PlanGraphRequest* request,
+                                       v1::PlanGraphResponse* response) {
+  if (grpc::Status status = Begin("PlanGraph"); !status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  planned_graphs_.push_back(*request);
+  *response = graph_plan_;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeJobService::CheckSchedule(
+    grpc::ServerContext*, const v1::CheckScheduleRequest* request,
+    v1::CheckScheduleResponse* response) {
+  if (grpc::Status status = Begin("CheckSchedule"); !status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  checked_schedules_.push_back(*request);
+  *response = checked_schedule_;
   return grpc::Status::OK;
 }
 

@@ -31,6 +31,8 @@ class FakeJobService : public v1::JobService::Service {
   void AddStep(const std::string& id, const v1::Step& step);
   void SetLog(const std::string& id, const std::string& text);
   void SetPlan(const v1::PlanJobResponse& response);
+  void SetGraphPlan(const v1::PlanGraphResponse& response);
+  void SetCheckedSchedule(const v1::CheckScheduleResponse& response);
   // What SampleJob sends for every job that there is.
   void SetSample(const std::vector<v1::SampleChunk>& chunks);
 
@@ -49,6 +51,8 @@ class FakeJobService : public v1::JobService::Service {
   std::vector<v1::CancelJobRequest> cancelled();
   std::vector<v1::ExportJobRequest> exported();
   std::vector<v1::SampleJobRequest> sampled();
+  std::vector<v1::PlanGraphRequest> planned_graphs();
+  std::vector<v1::CheckScheduleRequest> checked_schedules();
   // Waits until the method has been called so often.
   void AwaitCalls(const std::string& method, int num_calls);
 
@@ -77,6 +81,12 @@ class FakeJobService : public v1::JobService::Service {
   grpc::Status ExportJob(grpc::ServerContext* context,
                          const v1::ExportJobRequest* request,
                          v1::ExportJobResponse* response) override;
+  grpc::Status PlanGraph(grpc::ServerContext* context,
+                         const v1::PlanGraphRequest* request,
+                         v1::PlanGraphResponse* response) override;
+  grpc::Status CheckSchedule(grpc::ServerContext* context,
+                             const v1::CheckScheduleRequest* request,
+                             v1::CheckScheduleResponse* response) override;
   grpc::Status WatchJob(grpc::ServerContext* context,
                         const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::JobEvent>* writer) override;
@@ -127,6 +137,11 @@ class FakeJobService : public v1::JobService::Service {
   std::vector<v1::ExportJobRequest> exported_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::SampleChunk> sample_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::SampleJobRequest> sampled_ ABSL_GUARDED_BY(mutex_);
+  v1::PlanGraphResponse graph_plan_ ABSL_GUARDED_BY(mutex_);
+  v1::CheckScheduleResponse checked_schedule_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::PlanGraphRequest> planned_graphs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::CheckScheduleRequest> checked_schedules_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ebb

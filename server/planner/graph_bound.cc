@@ -224,7 +224,7 @@ class Moment {
                      node.recomputable ? node.seconds : kUnlimited);
       }
       for (const int input : node.inputs) {
-        if (kinds_[input] == Kind::kHeld) continue;
+        // (One that is held anyway leads nowhere.)
         flow.AddEdge(runs(i), wanted(input), kUnlimited);
       }
     }

@@ -12,22 +12,26 @@ namespace {
 
 // Shares of the time at which a phase gives way to the next. Small graphs end
 // long before the first.
-constexpr double kEndOfFitting = 0.2;
-constexpr double kEndOfBounding = 0.3;
+constexpr double kEndOfBounding = 0.05;
+constexpr double kEndOfFitting = 0.15;
+constexpr double kEndOfTrying = 0.4;
+constexpr double kEndOfQuickLook = 0.5;
 constexpr double kEndOfProving = 0.65;
 // Beams: first a quick look, then ever wider ones.
 constexpr int64_t kQuickWidth = 16;
 constexpr int64_t kLargestWidth = int64_t{1} << 16;
 constexpr int kWidthStep = 4;
+// Of equal peaks beams prefer what holds less.
+constexpr double kTieBreak = 1e-3;
 // Beams value a byte at these multiples of the graph's seconds a byte.
-constexpr double kPrices[] = {0, 0.125, 1, 8};
+constexpr double kPrices[] = {1, 0.125, 0, 8};
 
 // What an order of computations does.
 struct Replayed {
   std::vector<ScheduleStep> steps;
   int64_t peak_bytes = 0;
   double total_seconds = 0;
-  int64_t extra_ticks = 0;
+  int64_t extra_ticks = kNoCost;  // of no order
 };
 
 // Frees every value right after its last use.
@@ -49,6 +53,7 @@ Replayed ReplayOrder(const GraphProblem& problem, const SearchGraph& graph,
     }
   }
   Replayed result;
+  result.extra_ticks = 0;
   std::vector<std::vector<int>> freed(length);
   for (int i = 0; i < length; ++i) {
     if (last_use[i] < length) freed[last_use[i]].push_back(order[i]);
@@ -95,6 +100,8 @@ class Planner {
   }
 
   GraphPlan Run() {
+    plan_.lower_bound_seconds = SecondsBound(
+        problem_, budget_bytes_, [this] { return IsOver(kEndOfBounding); });
     if (Fit()) {
       Improve();
       plan_.outcome = GraphPlan::Outcome::kPlanned;
@@ -133,19 +140,27 @@ class Planner {
     int64_t bound = std::max(found.bound, least);
     int64_t smallest = found.cost;
     // Beams for what the exact search could not finish.
+    if (smallest == kNoCost && bound <= capacity_) {
+      Beams(1, kLargestWidth, kEndOfTrying);
+      if (best_.extra_ticks != kNoCost) return true;
+    }
     task.stop = [this] { return IsOver(1); };
-    for (int64_t width = kQuickWidth;
+    for (int64_t width = 1;
          smallest == kNoCost || (smallest > capacity_ && smallest > bound);
          width *= kWidthStep) {
       // What fits nothing by proof gets a good budget, not the last byte.
       const double end_share = bound > capacity_ ? 2 * kEndOfFitting : 1;
       if (width > kLargestWidth || IsOver(end_share)) break;
       task.cost_limit = smallest;
-      SearchResult beam = SearchBeam(task, width, 0);
-      plan_.num_states += beam.num_states;
-      if (beam.cost < smallest) {
-        smallest = beam.cost;
+      for (const bool reluctant : {true, false}) {
+        SearchResult beam = SearchBeam(
+            task,
+            {.width = width, .byte_price = kTieBreak, .reluctant = reluctant});
+        plan_.num_states += beam.num_states;
+        if (beam.cost >= smallest) continue;
+        task.cost_limit = smallest = beam.cost;
         found.order = std::move(beam.order);
+        if (smallest <= capacity_) break;
       }
     }
     if (smallest <= capacity_) {
@@ -163,9 +178,7 @@ class Planner {
 
   // From a schedule that fits to the best one, as far as time goes.
   void Improve() {
-    Beams(1, kQuickWidth, kEndOfBounding);
-    plan_.lower_bound_seconds = SecondsBound(
-        problem_, budget_bytes_, [this] { return IsOver(kEndOfBounding); });
+    Beams(1, kQuickWidth, kEndOfQuickLook);
     if (IsOptimal()) return;
     SearchTask task = Task(SearchAim::kSeconds, capacity_, kEndOfProving);
     task.cost_limit = best_.extra_ticks;
@@ -197,19 +210,26 @@ class Planner {
     return true;
   }
 
+  // Ends with the first schedule where there is none yet.
   void Beams(int64_t first_width, int64_t last_width, double end_share) {
-    const double seconds_per_byte =
+    const bool any = best_.extra_ticks == kNoCost;
+    const double ticks_per_byte =
         once_bytes_ > 0 ? once_ticks_ / once_bytes_ : 0;
     SearchTask task = Task(SearchAim::kSeconds, capacity_, end_share);
     for (int64_t width = first_width; width <= last_width;
          width *= kWidthStep) {
-      for (const double price : kPrices) {
-        if (best_.extra_ticks == 0 || IsOver(end_share)) return;
-        task.cost_limit = best_.extra_ticks;
-        const SearchResult beam =
-            SearchBeam(task, width, price * seconds_per_byte);
-        plan_.num_states += beam.num_states;
-        Take(beam);
+      for (const bool reluctant : {true, false}) {
+        for (const double price : kPrices) {
+          if (best_.extra_ticks == 0 || IsOver(end_share)) return;
+          task.cost_limit = best_.extra_ticks;
+          const SearchResult beam =
+              SearchBeam(task, {.width = width,
+                                .byte_price = price * ticks_per_byte,
+                                .reluctant = reluctant});
+          plan_.num_states += beam.num_states;
+          Take(beam);
+          if (any && best_.extra_ticks != kNoCost) return;
+        }
       }
     }
   }

@@ -45,7 +45,7 @@ TEST(GraphPlannerCbc, IsNeverWorseOnChainsAndEqualToProvenOptima) {
     // Along a chain no other order is better than stages.
     EXPECT_NEAR(plan.total_seconds, cbc.seconds, 1e-6);
   }
-  EXPECT_GT(num_proven, 0);
+  EXPECT_GT(num_proven, num_chains / 2);
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace ebb {
 namespace {
 
 constexpr uint32_t kNoState = std::numeric_limits<uint32_t>::max();
-// States between two looks at the clock.
+// States between two looks at the clock, of sets of one word; of larger ones
+// fewer.
 constexpr int64_t kStopPeriod = 256;
 // Bits of a longest node's ticks: sums of a million of them still fit.
 constexpr int kTickBits = 41;
@@ -97,6 +98,7 @@ class StateTable {
 // A state on its way into the table.
 struct Candidate {
   NodeSet set;
+  int64_t held_bytes = 0;  // of the set
   int64_t cost = 0;
   int remaining = 0;
 };
@@ -106,6 +108,7 @@ class Search {
   explicit Search(const SearchTask& task)
       : task_(task),
         graph_(*task.graph),
+        stop_period_(std::max<int64_t>(1, kStopPeriod / graph_.num_words)),
         table_(task.graph->num_words, task.max_states) {}
 
   SearchResult BestFirst() {
@@ -122,17 +125,18 @@ class Search {
     std::priority_queue<Open> open;
     const auto add = [&](const Candidate& candidate, uint32_t parent,
                          int move) {
-      if (candidate.cost >= task_.cost_limit) return;
+      if (candidate.cost >= task_.cost_limit) return kNoState;
       const uint32_t state = Reach(candidate, parent, move);
-      if (state == kNoState) return;
+      if (state == kNoState) return kNoState;
       open.push({candidate.cost, candidate.remaining, state});
+      return state;
     };
     add(Start(), kNoState, -1);
     SearchResult result;
     for (int64_t num_looks = 1; !open.empty(); ++num_looks) {
       const Open next = open.top();
       result.bound = std::max(result.bound, next.cost);
-      if (table_.full() || (num_looks % kStopPeriod == 0 && task_.stop())) {
+      if (table_.full() || (num_looks % stop_period_ == 0 && task_.stop())) {
         result.num_states = table_.size();
         return result;
       }
@@ -144,14 +148,14 @@ class Search {
         result.num_states = table_.size();
         return result;
       }
-      Expand(next.state, add);
+      Expand(next.state, nullptr, add);
     }
     result.bound = kNoCost;
     result.num_states = table_.size();
     return result;
   }
 
-  SearchResult Beam(int64_t width, double ticks_per_byte) {
+  SearchResult Beam(const BeamShape& shape) {
     struct Open {
       double score;
       uint32_t state;
@@ -162,26 +166,27 @@ class Search {
     std::vector<std::priority_queue<Open>> levels(start.remaining + 1);
     const auto add = [&](const Candidate& candidate, uint32_t parent,
                          int move) {
-      if (table_.full() || candidate.cost >= task_.cost_limit) return;
+      if (table_.full() || candidate.cost >= task_.cost_limit) return kNoState;
       const uint32_t state = Reach(candidate, parent, move);
-      if (state == kNoState) return;
+      if (state == kNoState) return kNoState;
       const double score =
           static_cast<double>(candidate.cost) +
-          ticks_per_byte * static_cast<double>(HeldBytes(candidate.set));
+          shape.byte_price * static_cast<double>(candidate.held_bytes);
       levels[candidate.remaining].push({score, state, candidate.cost});
+      return state;
     };
     add(start, kNoState, -1);
     SearchResult result;
     int64_t num_looks = 0;
     for (int level = start.remaining; level > 0; --level) {
       std::priority_queue<Open>& open = levels[level];
-      for (int64_t taken = 0; taken < width && !open.empty();) {
+      for (int64_t taken = 0; taken < shape.width && !open.empty();) {
         const Open next = open.top();
         open.pop();
         if (next.cost != table_.entry(next.state).cost) continue;
-        if (++num_looks % kStopPeriod == 0 && task_.stop()) return result;
+        if (++num_looks % stop_period_ == 0 && task_.stop()) return result;
         ++taken;
-        Expand(next.state, add);
+        Expand(next.state, &shape, add);
       }
       levels[level] = {};
     }
@@ -202,6 +207,7 @@ class Search {
     Candidate start;
     start.set = task_.end;
     start.cost = task_.aim == SearchAim::kSeconds ? 0 : task_.bytes;
+    start.held_bytes = HeldBytes(task_.end);
     start.remaining = graph_.CountAncestors(task_.end);
     Advance(&start, nullptr);
     return start;
@@ -259,8 +265,10 @@ class Search {
     return state;
   }
 
-  // The candidate's state before `node` was computed as the last one.
-  void Undo(int node, Candidate* candidate) const {
+  // The candidate's state before `node` was computed as the last one; of its
+  // inputs so many bytes were not in the set.
+  void Undo(int node, int64_t missing_bytes, Candidate* candidate) const {
+    candidate->held_bytes += missing_bytes - graph_.bytes[node];
     if (!IsBelow(node, candidate->set)) --candidate->remaining;
     Clear(candidate->set.data(), node);
     for (int i = 0; i < graph_.num_words; ++i) {
@@ -271,7 +279,6 @@ class Search {
   // Makes the computations that no schedule can lose by; appends them to the
   // order, last one first, unless it is null.
   void Advance(Candidate* candidate, std::vector<int>* order) const {
-    int64_t held = HeldBytes(candidate->set);
     for (bool changed = true; changed;) {
       changed = false;
       for (int i = graph_.num_words - 1; i >= 0; --i) {
@@ -287,11 +294,11 @@ class Search {
           if (any_missing && graph_.inputs_bytes[node] > graph_.bytes[node]) {
             continue;
           }
-          if (held + missing + graph_.workspace_bytes[node] > task_.bytes) {
+          if (candidate->held_bytes + missing + graph_.workspace_bytes[node] >
+              task_.bytes) {
             continue;
           }
-          Undo(node, candidate);
-          held += missing - graph_.bytes[node];
+          Undo(node, missing, candidate);
           if (order != nullptr) order->push_back(node);
           changed = true;
           word |= candidate->set[i] & ((uint64_t{1} << bit) - 1);
@@ -300,32 +307,93 @@ class Search {
     }
   }
 
+  // A computation that may be the last one of a state.
+  struct Step {
+    int node;
+    bool extra;             // of a node that the rest needs once more
+    int64_t missing_bytes;  // of inputs that enter the set
+    int64_t bytes;          // resident while it runs
+  };
+
+  Step StepOf(int node, const NodeSet& set, int64_t held) const {
+    bool any_missing = false;
+    const int64_t missing = MissingBytes(node, set, &any_missing);
+    return {node, IsBelow(node, set), missing,
+            held + missing + graph_.workspace_bytes[node]};
+  }
+
+  // It costs nothing beyond the way to a state of this cost.
+  bool IsFree(const Step& step, int64_t cost) const {
+    if (step.extra) return false;
+    return step.bytes <=
+           (task_.aim == SearchAim::kSeconds ? task_.bytes : cost);
+  }
+
+  // Adds the states before each computation that may be the last one of the
+  // state. A beam adds extra ones only where nothing else is free, if it is
+  // reluctant, and follows each down.
   template <typename Add>
-  void Expand(uint32_t state, const Add& add) {
+  void Expand(uint32_t state, const BeamShape* beam, const Add& add) {
     const StateTable::Entry entry = table_.entry(state);
     const NodeSet set(table_.words(state),
                       table_.words(state) + graph_.num_words);
     const int64_t held = HeldBytes(set);
+    std::vector<Step> extra;
+    bool any_free = false;
     ForEach(set, [&](int node) {
-      const bool extra = IsBelow(node, set);
-      if (extra && !graph_.recomputable[node]) return;
-      bool any_missing = false;
-      const int64_t bytes = held + MissingBytes(node, set, &any_missing) +
-                            graph_.workspace_bytes[node];
-      int64_t cost = entry.cost;
-      if (task_.aim == SearchAim::kBytes) {
-        cost = std::max(cost, bytes);
-      } else {
-        if (bytes > task_.bytes) return;
-        if (extra) cost += graph_.ticks[node];
+      const Step step = StepOf(node, set, held);
+      if (step.extra) {
+        if (graph_.recomputable[node]) extra.push_back(step);
+        return;
       }
-      candidate_.set = set;
-      candidate_.cost = cost;
-      candidate_.remaining = entry.remaining;
-      Undo(node, &candidate_);
-      Advance(&candidate_, nullptr);
-      add(candidate_, state, node);
+      any_free |= IsFree(step, entry.cost);
+      Compute(step, state, set, held, add);
     });
+    if (beam != nullptr && beam->reluctant && any_free) return;
+    for (const Step& step : extra) {
+      const uint32_t reached = Compute(step, state, set, held, add);
+      if (beam != nullptr) Sink(reached, set, held, add);
+    }
+  }
+
+  // To drop a value in favour of its inputs gives no room until they are
+  // dropped, too, down to what was held anyway: goes there at once.
+  template <typename Add>
+  void Sink(uint32_t state, const NodeSet& before, int64_t held_before,
+            const Add& add) {
+    while (state != kNoState && candidate_.held_bytes >= held_before) {
+      const NodeSet set = candidate_.set;
+      const int64_t held = candidate_.held_bytes;
+      int next = -1;
+      ForEach(set, [&](int node) {
+        if (!Has(before.data(), node)) next = node;
+      });
+      if (next < 0) return;
+      const Step step = StepOf(next, set, held);
+      if (step.extra && !graph_.recomputable[next]) return;
+      state = Compute(step, state, set, held, add);
+    }
+  }
+
+  // Adds the state before the computation; kNoState: it does not fit, or is
+  // nothing new.
+  template <typename Add>
+  uint32_t Compute(const Step& step, uint32_t state, const NodeSet& set,
+                   int64_t held, const Add& add) {
+    const StateTable::Entry entry = table_.entry(state);
+    candidate_.cost = entry.cost;
+    if (task_.aim == SearchAim::kBytes) {
+      candidate_.cost = std::max(entry.cost, step.bytes);
+    } else {
+      if (step.bytes > task_.bytes) return kNoState;
+      if (step.extra) candidate_.cost += graph_.ticks[step.node];
+    }
+    candidate_.set = set;
+    candidate_.held_bytes = held;
+    candidate_.remaining = entry.remaining;
+    Undo(step.node, step.missing_bytes, &candidate_);
+    Advance(&candidate_, nullptr);
+    return add(candidate_, state, step.node);
   }
 
   // The order of a whole schedule, first computation first.
@@ -337,10 +405,13 @@ class Search {
     std::vector<int> order;
     Candidate candidate;
     candidate.set = task_.end;
+    candidate.held_bytes = HeldBytes(task_.end);
     Advance(&candidate, &order);
     for (size_t i = moves.size(); i-- > 0;) {
       order.push_back(moves[i]);
-      Undo(moves[i], &candidate);
+      bool any_missing = false;
+      Undo(moves[i], MissingBytes(moves[i], candidate.set, &any_missing),
+           &candidate);
       Advance(&candidate, &order);
     }
     for (const uint64_t word : candidate.set) EBB_CHECK(word == 0);
@@ -350,6 +421,7 @@ class Search {
 
   const SearchTask& task_;
   const SearchGraph& graph_;
+  const int64_t stop_period_;
   StateTable table_;
   Candidate candidate_;
 };
@@ -435,9 +507,8 @@ SearchResult SearchBestFirst(const SearchTask& task) {
   return Search(task).BestFirst();
 }
 
-SearchResult SearchBeam(const SearchTask& task, int64_t width,
-                        double ticks_per_byte) {
-  return Search(task).Beam(width, ticks_per_byte);
+SearchResult SearchBeam(const SearchTask& task, const BeamShape& shape) {
+  return Search(task).Beam(shape);
 }
 
 }  // namespace ebb

@@ -91,11 +91,19 @@ struct SearchResult {
 // best. Ends early, with a bound alone, when time or room ends.
 SearchResult SearchBestFirst(const SearchTask& task);
 
+struct BeamShape {
+  // States that are looked at in each level.
+  int64_t width = 1;
+  // What a byte that a state holds counts beside its cost.
+  double byte_price = 0;
+  // Look at extra computations only where no other is possible: fast, and
+  // mostly good.
+  bool reluctant = true;
+};
+
 // Goes through the states in levels, by the number of ancestors that remain,
-// and looks at `width` states of each: those of the least cost plus
-// ticks_per_byte (kBytes: 0) for each byte that they hold. Finds orders in
-// large graphs; its bound is 0 throughout.
-SearchResult SearchBeam(const SearchTask& task, int64_t width,
-                        double ticks_per_byte);
+// and looks at the cheapest of each. Finds orders in large graphs; its bound is
+// 0 throughout.
+SearchResult SearchBeam(const SearchTask& task, const BeamShape& shape);
 
 }  // namespace ebb
