@@ -46,8 +46,15 @@ absl::StatusOr<OpenedCheckpoint> OpenCheckpoint(
     const SamplingOptions& options) {
   OpenedCheckpoint opened;
   EBB_ASSIGN_OR_RETURN(opened.directory, FindCheckpoint(options));
-  const absl::StatusOr<CheckpointReader> reader =
+  absl::StatusOr<CheckpointReader> reader =
       CheckpointReader::Open(opened.directory);
+  // A job that trains may have pruned the newest since it was found.
+  while (!reader.ok() && options.step == 0) {
+    EBB_ASSIGN_OR_RETURN(std::string newer, FindCheckpoint(options));
+    if (newer == opened.directory) break;
+    opened.directory = std::move(newer);
+    reader = CheckpointReader::Open(opened.directory);
+  }
   if (absl::IsNotFound(reader.status()) && options.step > 0) {
     const auto newest = FindNewestComplete(options.checkpoints);
     return absl::FailedPreconditionError(absl::StrCat(

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -246,15 +247,13 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(
   }
   for (const ManifestFile& file : manifest->files) {
     const std::string path = PathWithin(reader.directory_, file.name);
-    struct stat info;
-    if (stat(path.c_str(), &info) != 0) {
-      if (errno != ENOENT) return IoError("open", path, errno);
-      return absl::DataLossError(absl::StrCat(path, " is missing"));
-    }
-    if (info.st_size != file.bytes || !S_ISREG(info.st_mode)) {
-      return absl::DataLossError(absl::StrCat(path, " has ", info.st_size,
+    EBB_ASSIGN_OR_RETURN(InputFile opened, OpenData(path));
+    if (opened.bytes() != file.bytes) {
+      return absl::DataLossError(absl::StrCat(path, " has ", opened.bytes(),
                                               " bytes: want ", file.bytes));
     }
+    reader.files_[file.name] =
+        std::make_shared<const InputFile>(std::move(opened));
   }
   reader.meta_ = std::move(manifest->meta);
   reader.entries_ = std::move(manifest->tensors);
@@ -292,11 +291,10 @@ absl::Status CheckpointReader::Read(absl::string_view name, CheckpointRole role,
   const int64_t bytes = type.bytes();
   const int64_t padding = AlignUp(bytes) - bytes;
   std::array<char, kAlignment> tail;
-  const absl::StatusOr<InputFile> file = OpenData(path);
-  absl::Status status = file.status();
-  if (status.ok()) status = file->Read(entry->offset, out, bytes);
+  const InputFile& file = *files_.at(entry->file);
+  absl::Status status = file.Read(entry->offset, out, bytes);
   if (status.ok()) {
-    status = file->Read(entry->offset + bytes, tail.data(), padding);
+    status = file.Read(entry->offset + bytes, tail.data(), padding);
   }
   if (!status.ok()) return Annotate(status, name);
   const uint32_t crc = Crc32c(Crc32c(0, out, bytes), tail.data(), padding);

@@ -16,6 +16,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,8 @@ absl::StatusOr<int64_t> WriteCheckpoint(
     absl::Span<const CheckpointTensor> tensors,
     FileSystem& files = PosixFileSystem());
 
+class InputFile;
+
 // A complete checkpoint, opened for reading. Const after Open; reading is safe
 // from any thread.
 class CheckpointReader {
@@ -59,7 +63,8 @@ class CheckpointReader {
   using Entry = CheckpointEntry;
 
   // Reads and checks the manifest, and that all files are there with their
-  // sizes; reads no tensor.
+  // sizes; reads no tensor. The files stay open: a checkpoint that is pruned
+  // meanwhile can still be read.
   // Errors: NOT_FOUND without directory or manifest, DATA_LOSS for a damaged
   // manifest or a missing or cut file, FAILED_PRECONDITION for another format
   // version, UNAVAILABLE for I/O errors.
@@ -83,6 +88,7 @@ class CheckpointReader {
   std::string directory_;
   CheckpointMeta meta_;
   std::vector<Entry> entries_;
+  std::map<std::string, std::shared_ptr<const InputFile>> files_;  // by name
 };
 
 // A tensor that a model wants to read.

@@ -101,6 +101,20 @@ TEST(Crc32c, KnownAnswer) {
   EXPECT_EQ(Crc32c(0, "123456789", 9), 0xE3069283u);  // RFC 3720, B.4
 }
 
+// A job that trains prunes what someone else reads.
+TEST_F(Checkpoint, CanBeReadOnAfterItIsPruned) {
+  ASSERT_TRUE(Write(3).ok());
+  const auto reader = CheckpointReader::Open(Path("step-3"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::filesystem::remove_all(Path("step-3"));
+  for (const CheckpointTensor& tensor : Tensors()) {
+    std::vector<float> out(tensor.type.num_elements());
+    ASSERT_TRUE(
+        reader->Read(tensor.name, tensor.role, tensor.type, out.data()).ok());
+    EXPECT_EQ(memcmp(out.data(), tensor.data, tensor.type.bytes()), 0);
+  }
+}
+
 TEST_F(Checkpoint, ComesBackAsItWas) {
   ASSERT_TRUE(Write(3).ok());
   EXPECT_THAT(Names(), ElementsAre("step-3"));
