@@ -26,7 +26,7 @@ struct Backend {
 
 // Whether matrix products take bf16 as it is with this
 // Backend::instruction_set. Elsewhere they widen their operands in scratch and
-// run at fp32's rate.
+// run at about fp32's rate.
 bool HasBf16Products(const std::string& instruction_set);
 
 // A fixed CPU backend for golden files and for plans of machines that are not
