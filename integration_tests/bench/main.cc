@@ -9,6 +9,8 @@
 // - recompute: FLOPs computed again over the model's; its time: seconds of the
 //   recomputed ops over those of all others, within one step.
 // - cost of a policy: its step over that of `none`; the policies take turns.
+// Beside them the planner: seconds to plan the largest model, and to lower one
+// candidate.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "integration_tests/bench/planner_bench.h"
 #include "integration_tests/bench/product_rates.h"
 #include "integration_tests/bench/shapes.h"
 #include "integration_tests/bench/step_bench.h"
@@ -38,6 +41,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
+  std::vector<std::string> sections = {"planner", "steps"};
   std::vector<std::string> shapes = {"gpt2-124m", "llama"};
   std::vector<std::string> precisions = {"fp32", "bf16"};
   std::vector<std::string> policies = {"none", "cheap", "full"};
@@ -270,7 +274,38 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
   return json;
 }
 
-int Run(const Options& options) {
+// Prints how long planning takes and returns its part of the results.
+absl::StatusOr<Json> BenchPlanner() {
+  EBB_ASSIGN_OR_RETURN(const PlannerMeasurement measured, MeasurePlanner());
+  Json json;
+  absl::PrintF("\nplanner\n  %-9s %-10s %7s %13s %10s\n", "shape", "policy",
+               "layers", "microbatches", "plan s");
+  for (const PlanTime& plan : measured.plans) {
+    absl::PrintF("  %-9s %-10s %7d %13d %10.4f\n", plan.shape, plan.policy,
+                 plan.layers, plan.num_microbatches, plan.seconds);
+    json["plans"].push_back({{"shape", plan.shape},
+                             {"policy", plan.policy},
+                             {"layers", plan.layers},
+                             {"microbatches", plan.num_microbatches},
+                             {"seconds", plan.seconds}});
+  }
+  absl::PrintF("  %-9s %10s %10s\n", "layers", "segments", "lower ms");
+  for (const LoweringTime& lowering : measured.lowerings) {
+    absl::PrintF("  %-9d %10d %10.3f\n", lowering.layers, lowering.segments,
+                 1e3 * lowering.seconds);
+    json["lowerings"].push_back({{"layers", lowering.layers},
+                                 {"segments", lowering.segments},
+                                 {"seconds", lowering.seconds}});
+  }
+  return json;
+}
+
+bool HasSection(const Options& options, const char* name) {
+  return std::find(options.sections.begin(), options.sections.end(), name) !=
+         options.sections.end();
+}
+
+int Run(Options options) {
   auto device = MakeCpuDevice(DescribeCpu(options.threads));
   if (!device.ok()) {
     std::cerr << device.status().message() << "\n";
@@ -279,6 +314,15 @@ int Run(const Options& options) {
   Json results = {{"machine", MachineJson((*device)->backend())}};
   std::cout << "machine: " << results["machine"].dump() << "\n"
             << "FLOPs of attention count the full square.\n";
+  if (HasSection(options, "planner")) {
+    const absl::StatusOr<Json> planner = BenchPlanner();
+    if (!planner.ok()) {
+      std::cerr << "planner: " << planner.status().message() << "\n";
+      return 1;
+    }
+    results["planner"] = *planner;
+  }
+  if (!HasSection(options, "steps")) options.shapes.clear();
   for (const std::string& shape : options.shapes) {
     for (const std::string& precision : options.precisions) {
       const absl::StatusOr<Json> job = BenchJob(
@@ -308,6 +352,9 @@ int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures training steps against the machine's products.",
                "ebb-bench");
+  app.add_option("--section", options.sections, "planner, steps")
+      ->check(CLI::IsMember({"planner", "steps"}))
+      ->delimiter(',');
   app.add_option("--shape", options.shapes, "models")
       ->check(CLI::IsMember(ShapeNames()))
       ->delimiter(',');

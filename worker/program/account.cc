@@ -1,23 +1,104 @@
 #include "worker/program/account.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/status.h"
-#include "worker/model/graph.h"
+#include "worker/program/arena_use.h"
 
 namespace ebb {
 namespace {
 
-class Walk {
- public:
-  explicit Walk(const Program& program) : program_(program) {
-    for (const ParameterLayout& layout : program.parameters) {
-      state_[MemoryClass::kParameters] += layout.parameter_bytes();
-      state_[MemoryClass::kOptimizer] += layout.optimizer_bytes();
+// Blocks of fewer iterations are walked one by one.
+constexpr int64_t kFewestToSkip = 6;
+
+// Bytes in use in the step arena at a moment.
+struct Use {
+  int64_t sum = 0;
+  MemoryBytes bytes;
+
+  void Add(const Use& other, int64_t sign) {
+    sum += sign * other.sum;
+    for (int c = 0; c < kNumMemoryClasses; ++c) {
+      bytes.bytes[c] += sign * other.bytes.bytes[c];
     }
   }
+};
+
+// A place in the step arena that a block names, and what was there before and
+// after an iteration.
+struct Place {
+  Address address;
+  int64_t bytes = 0;
+  std::optional<InUse> start, end;
+};
+
+// What one iteration of a block did; uses are relative to its start.
+struct Pattern {
+  std::vector<Place> moving;  // places that differ by iteration
+  Use peak;
+  int64_t saved = 0;
+};
+
+// The places that the block names, each once, by stride and base. Of several
+// sizes at one place the largest.
+std::vector<Place> PlacesOf(const Block& block) {
+  std::vector<Place> places;
+  for (const Buffer& buffer : block.buffers) {
+    if (buffer.address.arena != Arena::kStep) continue;
+    places.push_back({buffer.address, buffer.bytes, {}, {}});
+  }
+  const auto key = [](const Place& place) {
+    return std::tuple(place.address.stride, place.address.base, -place.bytes);
+  };
+  std::sort(places.begin(), places.end(),
+            [&](const Place& a, const Place& b) { return key(a) < key(b); });
+  const auto is_same = [](const Place& a, const Place& b) {
+    return a.address == b.address;
+  };
+  places.erase(std::unique(places.begin(), places.end(), is_same),
+               places.end());
+  return places;
+}
+
+// Iteration `n` in order of running.
+int64_t Iteration(const Block& block, int64_t n) {
+  return block.descending ? block.count - 1 - n : n;
+}
+
+// Whether no two places of different strides share bytes, each in whatever
+// iteration, from the second to the last but one.
+bool StayApart(const Block& block, const std::vector<Place>& places) {
+  struct Swept {
+    int64_t begin, end, stride;
+  };
+  std::vector<Swept> swept;
+  const int64_t first = Iteration(block, 1);
+  const int64_t last = Iteration(block, block.count - 2);
+  for (const Place& place : places) {
+    const auto [low, high] =
+        std::minmax(place.address.At(first), place.address.At(last));
+    swept.push_back({low, high + place.bytes, place.address.stride});
+  }
+  std::sort(swept.begin(), swept.end(),
+            [](const Swept& a, const Swept& b) { return a.begin < b.begin; });
+  for (size_t n = 0; n < swept.size(); ++n) {
+    for (size_t m = n + 1; m < swept.size() && swept[m].begin < swept[n].end;
+         ++m) {
+      if (swept[m].stride != swept[n].stride) return false;
+    }
+  }
+  return true;
+}
+
+class Walk {
+ public:
+  explicit Walk(const Program& program)
+      : program_(program), arena_(program.step_bytes) {}
 
   absl::StatusOr<ProgramAccount> Run() {
     for (size_t b = 0; b < program_.blocks.size(); ++b) {
@@ -25,112 +106,139 @@ class Walk {
       const bool per_microbatch =
           static_cast<int>(b) >= program_.begin_microbatch &&
           static_cast<int>(b) < program_.end_microbatch;
-      double times = per_microbatch ? program_.num_microbatches : 1;
-      if (block.one_row) times /= block.count;
-      for (int64_t n = 0; n < block.count; ++n) {
-        const int64_t i = block.descending ? block.count - 1 - n : n;
-        for (const Instruction& instruction : block.instructions) {
-          if (absl::Status s = Step(block, instruction, i); !s.ok()) {
-            return Annotate(
-                s, absl::StrCat(block.name, " ", i, ": ", instruction.name));
-          }
-          CountFlops(instruction, times);
-        }
-      }
+      const double times = per_microbatch ? program_.num_microbatches : 1;
+      // Of a block for one row, one iteration alone runs.
+      CountWork(block, block.one_row ? times : times * block.count);
+      EBB_RETURN_IF_ERROR(RunBlock(block));
     }
-    account_.memory[MemoryClass::kFragmentation] =
-        program_.state_bytes + program_.step_bytes - account_.memory.Sum();
+    account_.largest_use_bytes = largest_.sum;
+    account_.memory = largest_.bytes;
+    for (const ParameterLayout& layout : program_.parameters) {
+      account_.memory[MemoryClass::kParameters] += layout.parameter_bytes();
+      account_.memory[MemoryClass::kOptimizer] += layout.optimizer_bytes();
+    }
     account_.peak_bytes = program_.state_bytes + program_.step_bytes;
+    account_.memory[MemoryClass::kFragmentation] =
+        account_.peak_bytes - account_.memory.Sum();
     return account_;
   }
 
  private:
-  struct InUse {
-    int64_t bytes;
-    MemoryClass memory_class;
-  };
-
-  void CountFlops(const Instruction& instruction, double times) {
-    if (instruction.phase == Phase::kRecompute) ++account_.num_recompute;
-    if (instruction.phase == Phase::kUpdate) return;
-    account_.recompute_flops += times * instruction.recompute_flops;
-    account_.model_flops +=
-        times * (instruction.flops - instruction.recompute_flops);
+  void CountWork(const Block& block, double times) {
+    for (const Instruction& instruction : block.instructions) {
+      if (instruction.phase == Phase::kRecompute) {
+        account_.num_recompute += block.count;
+      }
+      if (instruction.phase == Phase::kUpdate) continue;
+      account_.recompute_flops += times * instruction.recompute_flops;
+      account_.model_flops +=
+          times * (instruction.flops - instruction.recompute_flops);
+    }
   }
 
-  absl::Status Allocate(const Buffer& buffer, int64_t i) {
-    const int64_t offset = buffer.address.At(i);
-    if (buffer.address.arena != Arena::kStep || offset < 0 ||
-        offset + buffer.bytes > program_.step_bytes) {
-      return absl::InternalError(
-          absl::StrCat(buffer.name, " lies outside the step arena"));
-    }
-    auto next = in_use_.lower_bound(offset);
-    if (next != in_use_.end() && next->first < offset + buffer.bytes) {
-      return absl::InternalError(absl::StrCat(buffer.name, " at ", offset,
-                                              " overlaps a storage in use at ",
-                                              next->first));
-    }
-    if (next != in_use_.begin()) {
-      auto before = std::prev(next);
-      if (before->first + before->second.bytes > offset) {
-        return absl::InternalError(
-            absl::StrCat(buffer.name, " at ", offset,
-                         " overlaps a storage in use at ", before->first));
+  // Walks the first iterations and the last one instruction by instruction;
+  // those between are taken as a whole where they are proven to do the same.
+  absl::Status RunBlock(const Block& block) {
+    std::optional<Pattern> pattern;
+    for (int64_t n = 0; n < block.count; ++n) {
+      const int64_t i = Iteration(block, n);
+      if (n == 1 && block.count >= kFewestToSkip) {
+        EBB_RETURN_IF_ERROR(Learn(block, i, pattern));
+      } else if (!pattern.has_value() || n == block.count - 1 ||
+                 !Repeat(*pattern, i)) {
+        EBB_RETURN_IF_ERROR(RunIteration(block, i));
       }
     }
-    in_use_[offset] = {buffer.bytes, buffer.memory_class};
-    step_[buffer.memory_class] += buffer.bytes;
     return absl::OkStatus();
   }
 
-  absl::Status Free(const Buffer& buffer, int64_t i) {
-    auto it = in_use_.find(buffer.address.At(i));
-    if (it == in_use_.end() || it->second.bytes != buffer.bytes) {
-      return absl::InternalError(
-          absl::StrCat(buffer.name, " is freed but not in use"));
+  Use Now() const { return {arena_.sum(), arena_.bytes()}; }
+
+  absl::Status RunIteration(const Block& block, int64_t i) {
+    iteration_peak_ = {};
+    iteration_saved_ = 0;
+    for (const Instruction& instruction : block.instructions) {
+      absl::Status status = arena_.Begin(block, instruction, i);
+      if (arena_.sum() > iteration_peak_.sum) iteration_peak_ = Now();
+      iteration_saved_ =
+          std::max(iteration_saved_, arena_.bytes()[MemoryClass::kSaved]);
+      if (status.ok()) status = arena_.End(block, instruction, i);
+      if (!status.ok()) {
+        return Annotate(
+            status, absl::StrCat(block.name, " ", i, ": ", instruction.name));
+      }
     }
-    step_[it->second.memory_class] -= it->second.bytes;
-    in_use_.erase(it);
+    Count(iteration_peak_, iteration_saved_);
     return absl::OkStatus();
   }
 
-  absl::Status Step(const Block& block, const Instruction& instruction,
-                    int64_t i) {
-    for (const Instruction::Replace& replace : instruction.replaces) {
-      EBB_RETURN_IF_ERROR(Free(block.buffers[replace.old_buffer], i));
-      EBB_RETURN_IF_ERROR(Allocate(block.buffers[replace.new_buffer], i));
+  void Count(const Use& peak, int64_t saved) {
+    if (peak.sum > largest_.sum) largest_ = peak;
+    account_.saved_bytes = std::max(account_.saved_bytes, saved);
+  }
+
+  // Walks iteration i, the second, and writes down what it did, for the third
+  // to the last but one. No pattern if those may differ from it.
+  //
+  // They do the same if they find the same. Repeat looks at the moving places,
+  // and at what lies in the way of a storage that comes to life there. Fixed
+  // places are as the second iteration found them if it left them so. Of two
+  // places with one stride, fixed ones too, an overlap shows in the second
+  // iteration; those of different strides must stay apart wherever they go.
+  absl::Status Learn(const Block& block, int64_t i,
+                     std::optional<Pattern>& pattern) {
+    std::vector<Place> places = PlacesOf(block);
+    for (Place& place : places) {
+      place.start = arena_.Find(place.address.At(i));
     }
-    for (int32_t buffer : instruction.allocates) {
-      EBB_RETURN_IF_ERROR(Allocate(block.buffers[buffer], i));
-    }
-    for (const Operand& operand : instruction.operands) {
-      if (operand.buffer < 0) continue;
-      const Buffer& buffer = block.buffers[operand.buffer];
-      if (buffer.address.arena == Arena::kStep &&
-          in_use_.count(buffer.address.At(i)) == 0) {
-        return absl::InternalError(
-            absl::StrCat(buffer.name, " is used but not in use"));
+    const Use start = Now();
+    EBB_RETURN_IF_ERROR(RunIteration(block, i));
+    if (!StayApart(block, places)) return absl::OkStatus();
+    Pattern learned;
+    for (Place& place : places) {
+      place.end = arena_.Find(place.address.At(i));
+      if (place.address.stride != 0) {
+        learned.moving.push_back(place);
+      } else if (place.start != place.end) {
+        return absl::OkStatus();
       }
     }
-    if (const int64_t use = step_.Sum(); use > account_.largest_use_bytes) {
-      account_.largest_use_bytes = use;
-      for (int c = 0; c < kNumMemoryClasses; ++c) {
-        account_.memory.bytes[c] = step_.bytes[c] + state_.bytes[c];
-      }
-    }
-    account_.saved_bytes =
-        std::max(account_.saved_bytes, step_[MemoryClass::kSaved]);
-    for (int32_t buffer : instruction.frees) {
-      EBB_RETURN_IF_ERROR(Free(block.buffers[buffer], i));
-    }
+    learned.peak = iteration_peak_;
+    learned.peak.Add(start, -1);
+    learned.saved = iteration_saved_ - start.bytes[MemoryClass::kSaved];
+    pattern = std::move(learned);
     return absl::OkStatus();
+  }
+
+  // Whether iteration i finds at `place` what the pattern's did, and nothing in
+  // the way.
+  bool IsAsLearned(const Place& place, int64_t i) const {
+    const int64_t offset = place.address.At(i);
+    return place.start.has_value() ? place.start->bytes == place.bytes &&
+                                         arena_.Find(offset) == place.start
+                                   : arena_.IsFree(offset, place.bytes);
+  }
+
+  // Does in iteration i what the pattern's did, if it finds the same; else
+  // changes nothing and returns false.
+  bool Repeat(const Pattern& pattern, int64_t i) {
+    for (const Place& place : pattern.moving) {
+      if (!IsAsLearned(place, i)) return false;
+    }
+    Use peak = Now();
+    peak.Add(pattern.peak, 1);
+    Count(peak, arena_.bytes()[MemoryClass::kSaved] + pattern.saved);
+    for (const Place& place : pattern.moving) {
+      arena_.Replace(place.address.At(i), place.start, place.end);
+    }
+    return true;
   }
 
   const Program& program_;
-  MemoryBytes state_;
-  MemoryBytes step_;
-  std::map<int64_t, InUse> in_use_;
+  ArenaUse arena_;
+  Use iteration_peak_;  // of the iteration that was walked last
+  int64_t iteration_saved_ = 0;
+  Use largest_;
   ProgramAccount account_;
 };
 

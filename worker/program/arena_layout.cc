@@ -1,6 +1,7 @@
 #include "worker/program/arena_layout.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -17,36 +18,35 @@ bool InUseTogether(const PlacedRange& a, const PlacedRange& b) {
   return a.first_line <= b.last_line && b.first_line <= a.last_line;
 }
 
-// Places `ranges` in the given order, each as low as it goes.
+// Places `ranges` in the given order, each as low as it goes. Gives up when the
+// end reaches `limit`, and returns at least that.
 int64_t PlaceInOrder(std::vector<PlacedRange>& ranges,
                      std::span<const int> order,
-                     std::span<const PlacedRange> obstacles, int64_t floor) {
+                     std::span<const PlacedRange> obstacles, int64_t floor,
+                     int64_t limit) {
+  const auto is_lower = [](const PlacedRange& a, const PlacedRange& b) {
+    return a.offset < b.offset;
+  };
+  std::vector<PlacedRange> placed(obstacles.begin(), obstacles.end());
+  placed.reserve(obstacles.size() + order.size());
+  std::sort(placed.begin(), placed.end(), is_lower);
   int64_t end = floor;
   for (const PlacedRange& obstacle : obstacles) {
     end = std::max(end, obstacle.offset + obstacle.bytes);
   }
-  std::vector<const PlacedRange*> neighbours;
-  for (size_t i = 0; i < order.size(); ++i) {
-    PlacedRange& range = ranges[order[i]];
-    neighbours.clear();
-    for (const PlacedRange& obstacle : obstacles) {
-      if (InUseTogether(range, obstacle)) neighbours.push_back(&obstacle);
-    }
-    for (size_t k = 0; k < i; ++k) {
-      const PlacedRange& placed = ranges[order[k]];
-      if (InUseTogether(range, placed)) neighbours.push_back(&placed);
-    }
-    std::sort(neighbours.begin(), neighbours.end(),
-              [](const PlacedRange* a, const PlacedRange* b) {
-                return a->offset < b->offset;
-              });
+  for (const int i : order) {
+    PlacedRange& range = ranges[i];
     int64_t offset = floor;
-    for (const PlacedRange* other : neighbours) {
-      if (offset + range.bytes <= other->offset) break;
-      offset = std::max(offset, other->offset + other->bytes);
+    for (const PlacedRange& other : placed) {
+      if (offset + range.bytes <= other.offset) break;
+      if (!InUseTogether(range, other)) continue;
+      offset = std::max(offset, other.offset + other.bytes);
     }
     range.offset = offset;
     end = std::max(end, offset + range.bytes);
+    if (end >= limit) return end;
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), range, is_lower), range);
   }
   return end;
 }
@@ -106,17 +106,20 @@ int64_t PlaceRanges(std::vector<PlacedRange>& ranges,
                    [&](int a, int b) { return area(a) > area(b); });
 
   std::vector<PlacedRange> best;
-  int64_t best_end = 0;
+  int64_t best_end = std::numeric_limits<int64_t>::max();
   std::vector<int> best_order;
   const auto attempt = [&](const std::vector<int>& order) {
     std::vector<PlacedRange> candidate = ranges;
-    const int64_t end = PlaceInOrder(candidate, order, obstacles, floor);
-    if (!best.empty() && end >= best_end) return;
+    const int64_t end =
+        PlaceInOrder(candidate, order, obstacles, floor, best_end);
+    if (end >= best_end) return;
     best = std::move(candidate);
     best_end = end;
     best_order = order;
   };
-  if (ranges.empty()) return PlaceInOrder(ranges, by_size, obstacles, floor);
+  if (ranges.empty()) {
+    return PlaceInOrder(ranges, by_size, obstacles, floor, best_end);
+  }
   for (const std::vector<int>* order : {&by_size, &by_area, &by_line}) {
     attempt(*order);
     if (best_end <= bound) break;

@@ -2,6 +2,8 @@
 #include "worker/program/lower.h"
 
 #include <map>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -159,28 +161,37 @@ class BlockEmitter {
   std::map<int, int32_t> buffers_;
 };
 
+// Where a value is computed again: the last such instruction, by layers of the
+// block, value and layer within the group.
+using Recomputations = std::map<std::tuple<int, std::string, int>, std::string>;
+
+Recomputations FindRecomputations(const Program& program) {
+  Recomputations found;
+  for (const Block& block : program.blocks) {
+    if (block.period == 0) continue;
+    for (size_t i = 0; i < block.instructions.size(); ++i) {
+      const Instruction& instruction = block.instructions[i];
+      if (instruction.phase != Phase::kRecompute) continue;
+      for (const Operand& operand : instruction.operands) {
+        if (!operand.written) continue;
+        ValueName value = NameOf(block, instruction, operand);
+        found[{block.first_layer, std::move(value.name), value.layer_offset}] =
+            absl::StrCat("recomputed at ", block.name, ":", i + 1);
+      }
+    }
+  }
+  return found;
+}
+
 // Says at every drop where the value is computed again.
 void NoteDrops(Program& program) {
-  for (Block& forward : program.blocks) {
-    for (Instruction& drop : forward.instructions) {
+  const Recomputations recomputations = FindRecomputations(program);
+  for (Block& block : program.blocks) {
+    for (Instruction& drop : block.instructions) {
       if (drop.kind != InstructionKind::kDrop) continue;
-      const ValueName dropped = {drop.name, drop.layer_offset};
-      for (const Block& block : program.blocks) {
-        if (block.first_layer != forward.first_layer || block.period == 0) {
-          continue;
-        }
-        for (size_t i = 0; i < block.instructions.size(); ++i) {
-          const Instruction& instruction = block.instructions[i];
-          if (instruction.phase != Phase::kRecompute) continue;
-          for (const Operand& operand : instruction.operands) {
-            if (!operand.written ||
-                NameOf(block, instruction, operand) != dropped) {
-              continue;
-            }
-            drop.note = absl::StrCat("recomputed at ", block.name, ":", i + 1);
-          }
-        }
-      }
+      const auto it = recomputations.find(
+          {block.first_layer, drop.name, drop.layer_offset});
+      if (it != recomputations.end()) drop.note = it->second;
     }
   }
 }
