@@ -88,7 +88,8 @@ absl::StatusOr<Decision> DecisionFromMessage(const v1::Decision& message) {
   decision.flops = message.flops();
   decision.reason = message.reason();
   for (ActivationDecision known :
-       {ActivationDecision::kKeep, ActivationDecision::kRecompute}) {
+       {ActivationDecision::kKeep, ActivationDecision::kRecompute,
+        ActivationDecision::kRecomputeTwice}) {
     if (message.decision() == ActivationDecisionName(known)) {
       decision.decision = known;
       return decision;

@@ -5,13 +5,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/status.h"
 
 namespace ebb {
 namespace {
 
-// [layer][value]: kept.
-absl::StatusOr<std::vector<std::vector<bool>>> ReadDecisions(const Graph& graph,
-                                                             const Plan& plan) {
+using LayerDecisions = std::vector<ActivationDecision>;  // [value]
+
+// [layer][value]
+absl::StatusOr<std::vector<LayerDecisions>> ReadDecisions(const Graph& graph,
+                                                          const Plan& plan) {
   std::unordered_map<std::string, int> activations;
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
@@ -19,8 +22,9 @@ absl::StatusOr<std::vector<std::vector<bool>>> ReadDecisions(const Graph& graph,
       activations[value.name] = static_cast<int>(v);
     }
   }
-  std::vector<std::vector<bool>> kept(
-      graph.num_layers, std::vector<bool>(graph.values.size(), true));
+  std::vector<LayerDecisions> decisions(
+      graph.num_layers,
+      LayerDecisions(graph.values.size(), ActivationDecision::kKeep));
   for (const Decision& decision : plan.decisions) {
     auto it = activations.find(decision.value);
     if (it == activations.end()) {
@@ -38,12 +42,17 @@ absl::StatusOr<std::vector<std::vector<bool>>> ReadDecisions(const Graph& graph,
           "decision on ", decision.value, ": layers ", decision.first_layer,
           "..", decision.last_layer, " of ", graph.num_layers));
     }
+    if (decision.decision == ActivationDecision::kRecomputeTwice &&
+        it->second == graph.stream) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "inputs of layers are not recomputed twice: ", decision.value));
+    }
     for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
-      kept[l][it->second] = decision.decision == ActivationDecision::kKeep;
+      decisions[l][it->second] = decision.decision;
     }
   }
-  kept[0][graph.stream] = true;
-  return kept;
+  decisions[0][graph.stream] = ActivationDecision::kKeep;
+  return decisions;
 }
 
 }  // namespace
@@ -54,23 +63,25 @@ constexpr int kMaxSpelledLayers = 256;
 
 absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
                                                        const Plan& plan) {
-  auto decisions = ReadDecisions(graph, plan);
-  if (!decisions.ok()) return decisions.status();
-  std::vector<std::vector<bool>>& kept = *decisions;
+  EBB_ASSIGN_OR_RETURN(const std::vector<LayerDecisions> decisions,
+                       ReadDecisions(graph, plan));
   std::vector<LayerSegment> segments;
   for (int start = 0; start < graph.num_layers;) {
     int end = start + 1;
-    while (end < graph.num_layers && !kept[end][graph.stream]) ++end;
-    std::vector<std::vector<bool>> group(kept.begin() + start,
-                                         kept.begin() + end);
-    if (!segments.empty() && segments.back().kept == group) {
+    while (end < graph.num_layers &&
+           decisions[end][graph.stream] != ActivationDecision::kKeep) {
+      ++end;
+    }
+    std::vector<LayerDecisions> group(decisions.begin() + start,
+                                      decisions.begin() + end);
+    if (!segments.empty() && segments.back().decisions == group) {
       ++segments.back().count;
     } else {
       LayerSegment segment;
       segment.first_layer = start;
       segment.period = end - start;
       segment.count = 1;
-      segment.kept = std::move(group);
+      segment.decisions = std::move(group);
       segments.push_back(std::move(segment));
     }
     start = end;

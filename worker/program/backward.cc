@@ -65,10 +65,19 @@ void InsertDrops(DraftBlock& block, const Draft& draft,
 
 }  // namespace
 
-bool Drafter::IsKept(const StorageKey& key) const {
-  if (key.segment < 0 || key.segment >= NumSegments()) return true;
-  if (key.value == graph_.stream && key.layer_in_group == 0) return true;
-  return draft_.segments[key.segment].kept[key.layer_in_group][key.value];
+ActivationDecision Drafter::DecisionOn(const StorageKey& key) const {
+  if (key.segment < 0 || key.segment >= NumSegments() ||
+      (key.value == graph_.stream && key.layer_in_group == 0)) {
+    return ActivationDecision::kKeep;
+  }
+  return draft_.segments[key.segment].decision(key.layer_in_group, key.value);
+}
+
+StorageKey Drafter::RecomputedKey(StorageKey key, const Place& place) const {
+  const bool twice = DecisionOn(key) == ActivationDecision::kRecomputeTwice;
+  key.content = Content::kRecomputed;
+  if (place.on_the_way && twice) key.version = kOnTheWay;
+  return key;
 }
 
 int Drafter::MakeResident(const ValueRef& ref, const Place& place) {
@@ -77,12 +86,15 @@ int Drafter::MakeResident(const ValueRef& ref, const Place& place) {
   if (value.kind != ValueKind::kActivation || IsKept(key)) {
     return StorageOf(key);
   }
-  const StorageKey recomputed = WithContent(key, Content::kRecomputed);
+  const StorageKey recomputed = RecomputedKey(key, place);
   if (const int found = draft_.Find(recomputed); found >= 0) return found;
-  // The input of a layer inside the group is made by the layer before.
-  const int layer =
-      key.value == graph_.stream ? key.layer_in_group - 1 : key.layer_in_group;
-  WriteRecompute(graph_.layer[producer_[key.value]], {place.block, layer});
+  Place maker = place;
+  if (key.value == graph_.stream) {
+    // The input of a layer inside the group is made by the layer before.
+    maker.layer_in_group = key.layer_in_group - 1;
+    maker.on_the_way = true;
+  }
+  WriteRecompute(graph_.layer[producer_[key.value]], maker);
   return draft_.Find(recomputed);
 }
 
@@ -100,9 +112,14 @@ void Drafter::WriteRecompute(const Node& node, const Place& place) {
       storage = MakeResident(ref, place);
     } else {
       StorageKey key = KeyOf(ref, place.block->segment, place.layer_in_group);
-      // What was kept beside a dropped output is computed into scratch.
-      key.content = IsKept(key) ? Content::kScratch : Content::kRecomputed;
-      if (key.content == Content::kScratch) key.version = ++num_versions_;
+      const StorageKey recomputed = RecomputedKey(key, place);
+      if (IsKept(key) || draft_.Find(recomputed) >= 0) {
+        // What is there beside a dropped output is computed into scratch.
+        key.content = Content::kScratch;
+        key.version = ++num_versions_;
+      } else {
+        key = recomputed;
+      }
       storage = AddStorage(key, graph_.values[key.value].type.bytes(),
                            MemoryClass::kRecompute);
     }
@@ -262,11 +279,15 @@ void Drafter::WriteBackward() {
   std::vector<std::vector<int>> dropped(NumSegments());
   for (size_t s = 0; s < draft_.storages.size(); ++s) {
     const StorageKey& key = draft_.storages[s].key;
-    if (key.content == Content::kValue && key.segment >= 0 &&
-        key.segment < NumSegments() &&
-        draft_.Find(WithContent(key, Content::kRecomputed)) >= 0) {
-      dropped[key.segment].push_back(static_cast<int>(s));
+    if (key.content != Content::kValue || key.segment < 0 ||
+        key.segment >= NumSegments()) {
+      continue;
     }
+    StorageKey recomputed = WithContent(key, Content::kRecomputed);
+    bool is_dropped = draft_.Find(recomputed) >= 0;
+    recomputed.version = kOnTheWay;
+    is_dropped = is_dropped || draft_.Find(recomputed) >= 0;
+    if (is_dropped) dropped[key.segment].push_back(static_cast<int>(s));
   }
   for (DraftBlock& block : draft_.microbatch) {
     if (block.name != "forward_layer") continue;

@@ -20,6 +20,7 @@
 #include "kernels/tensor.h"
 #include "worker/model/graph.h"
 #include "worker/program/memory_class.h"
+#include "worker/program/plan.h"
 #include "worker/program/program.h"
 
 namespace ebb {
@@ -37,7 +38,8 @@ enum class Home : uint8_t {
 // What a storage holds.
 enum class Content : uint8_t {
   kValue,       // of the graph, as forward made it
-  kRecomputed,  // the same, computed again
+  kRecomputed,  // the same, computed again; version kOnTheWay: for a later
+                // input of the group only
   kGradient,    // of an activation or a parameter
   kMaster,      // of a parameter that is stored narrower than fp32
   kFirstMoment,
@@ -54,6 +56,10 @@ constexpr int kAllLayers = -2;  // blocks that walk all layers one by one:
 // Totals of a step, kAlignment bytes each at the start of the step arena: loss,
 // norm, gradient norm, clip scale.
 constexpr int kNumTotals = 4;
+
+// Version of what is computed again on the way to a later input of its group
+// and not held until the layer's own backward.
+constexpr int kOnTheWay = 1;
 
 // Identity of a storage. `layer_in_group` counts from the start of the group.
 // `version` tells partial gradients of one value apart.
@@ -144,8 +150,12 @@ struct LayerSegment {
   int first_layer = 0;
   int period = 1;
   int count = 0;
-  // [layer in group][value]: kept between forward and backward.
-  std::vector<std::vector<bool>> kept;
+  // [layer in group][value]
+  std::vector<std::vector<ActivationDecision>> decisions;
+
+  ActivationDecision decision(int layer_in_group, int value) const {
+    return decisions[layer_in_group][value];
+  }
 };
 
 // Everything that the passes of lowering hand on.

@@ -46,6 +46,8 @@ class Drafter {
   struct Place {
     DraftBlock* block;
     int layer_in_group = 0;
+    // Only to make a later input of the group.
+    bool on_the_way = false;
   };
 
   // --- drafter.cc: values, storages, instructions ---
@@ -74,7 +76,12 @@ class Drafter {
                       int count, bool backward, int version);
 
   // --- backward.cc ---
-  bool IsKept(const StorageKey& key) const;
+  ActivationDecision DecisionOn(const StorageKey& key) const;
+  bool IsKept(const StorageKey& key) const {
+    return DecisionOn(key) == ActivationDecision::kKeep;
+  }
+  // Key of a value that is not kept, as computed again at `place`.
+  StorageKey RecomputedKey(StorageKey key, const Place& place) const;
   // The storage where a value can be read now: as forward left it, or computed
   // again (the instructions are appended to the block).
   int MakeResident(const ValueRef& ref, const Place& place);

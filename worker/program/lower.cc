@@ -263,7 +263,8 @@ namespace {
 LayerSegment ForwardSegment(const Graph& graph) {
   LayerSegment all;
   all.count = graph.num_layers;
-  all.kept.assign(1, std::vector<bool>(graph.values.size(), true));
+  all.decisions.assign(1, std::vector<ActivationDecision>(
+                              graph.values.size(), ActivationDecision::kKeep));
   return all;
 }
 

@@ -55,6 +55,8 @@ const char* ActivationDecisionName(ActivationDecision decision) {
       return "keep";
     case ActivationDecision::kRecompute:
       return "recompute";
+    case ActivationDecision::kRecomputeTwice:
+      return "recompute_twice";
   }
   return "?";
 }

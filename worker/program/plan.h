@@ -13,10 +13,18 @@
 
 namespace ebb {
 
-enum class ActivationDecision : uint8_t { kKeep, kRecompute };
+enum class ActivationDecision : uint8_t {
+  kKeep,
+  kRecompute,  // once a group of layers: what made a later input of the group
+               // is there for the layer's own backward, too
+  // Made for the later inputs of its group and dropped at once, then made again
+  // for the layer's own backward: inputs are checkpoints within the group
+  // (Griewank & Walther 2000). For values of a layer, not for its input.
+  kRecomputeTwice,
+};
 
-const char* ActivationDecisionName(
-    ActivationDecision decision);  // keep, recompute
+// keep, recompute, recompute_twice
+const char* ActivationDecisionName(ActivationDecision decision);
 
 // Decision on one value in layers first_layer..last_layer (both included; -1
 // and -1 for a value outside the layers).

@@ -74,34 +74,14 @@ bool Matches(absl::string_view pattern, absl::string_view text) {
   return p == pattern.size();
 }
 
-// Calls `keep(value, layer)` for every activation of the layers and codes the
-// answers as runs of layers.
+// Keeps the values for which `keep(value, layer)` says so, computes the others
+// again.
 template <typename Keep>
-std::vector<Decision> DecideEach(const Graph& graph, const Keep& keep) {
-  std::vector<Decision> decisions;
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    const Value& value = graph.values[v];
-    if (value.kind != ValueKind::kActivation || !value.per_layer ||
-        value.view_of >= 0) {
-      continue;
-    }
-    for (int layer = 0; layer < graph.num_layers; ++layer) {
-      const ActivationDecision decision = keep(static_cast<int>(v), layer)
-                                              ? ActivationDecision::kKeep
-                                              : ActivationDecision::kRecompute;
-      if (layer > 0 && decisions.back().decision == decision) {
-        decisions.back().last_layer = layer;
-        continue;
-      }
-      Decision run;
-      run.value = value.name;
-      run.first_layer = layer;
-      run.last_layer = layer;
-      run.decision = decision;
-      decisions.push_back(std::move(run));
-    }
-  }
-  return decisions;
+std::vector<Decision> KeepWhere(const Graph& graph, const Keep& keep) {
+  return DecideEach(graph, [&keep](int value, int layer) {
+    return keep(value, layer) ? ActivationDecision::kKeep
+                              : ActivationDecision::kRecompute;
+  });
 }
 
 absl::StatusOr<std::vector<Decision>> DecideCustom(
@@ -124,7 +104,7 @@ absl::StatusOr<std::vector<Decision>> DecideCustom(
     }
     return kept;
   };
-  std::vector<Decision> decisions = DecideEach(graph, keep);
+  std::vector<Decision> decisions = KeepWhere(graph, keep);
   for (size_t i = 0; i < names.size(); ++i) {
     if (used[i]) continue;
     std::set<std::string> known;
@@ -139,6 +119,33 @@ absl::StatusOr<std::vector<Decision>> DecideCustom(
 }
 
 }  // namespace
+
+std::vector<Decision> DecideEach(
+    const Graph& graph,
+    const std::function<ActivationDecision(int value, int layer)>& decide) {
+  std::vector<Decision> decisions;
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    if (value.kind != ValueKind::kActivation || !value.per_layer ||
+        value.view_of >= 0) {
+      continue;
+    }
+    for (int layer = 0; layer < graph.num_layers; ++layer) {
+      const ActivationDecision decision = decide(static_cast<int>(v), layer);
+      if (layer > 0 && decisions.back().decision == decision) {
+        decisions.back().last_layer = layer;
+        continue;
+      }
+      Decision run;
+      run.value = value.name;
+      run.first_layer = layer;
+      run.last_layer = layer;
+      run.decision = decision;
+      decisions.push_back(std::move(run));
+    }
+  }
+  return decisions;
+}
 
 int SqrtGroup(int num_layers) {
   int k = static_cast<int>(std::sqrt(static_cast<double>(num_layers)));
@@ -171,17 +178,17 @@ absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
   plan.graph_fingerprint = graph.Fingerprint();
   switch (memory.policy) {
     case Policy::kNone:
-      plan.decisions = DecideEach(graph, [](int, int) { return true; });
+      plan.decisions = KeepWhere(graph, [](int, int) { return true; });
       return plan;
     case Policy::kSelective: {
       const std::set<int> core = AttentionCore(graph);
       plan.decisions =
-          DecideEach(graph, [&core](int v, int) { return core.count(v) == 0; });
+          KeepWhere(graph, [&core](int v, int) { return core.count(v) == 0; });
       return plan;
     }
     case Policy::kCheap: {
       const std::vector<const Node*> producers = Producers(graph);
-      plan.decisions = DecideEach(graph, [&](int v, int) {
+      plan.decisions = KeepWhere(graph, [&](int v, int) {
         return v == graph.stream || producers[v] == nullptr ||
                GetOpDef(producers[v]->op).is_product;
       });
@@ -195,7 +202,7 @@ absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
         return absl::InvalidArgumentError(absl::StrCat(
             "memory.group: got ", plan.group, ": must be at least 1"));
       }
-      plan.decisions = DecideEach(graph, [&](int v, int layer) {
+      plan.decisions = KeepWhere(graph, [&](int v, int layer) {
         return v == graph.stream && layer % plan.group == 0;
       });
       return plan;
@@ -208,7 +215,7 @@ absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
     case Policy::kAuto:
       break;
   }
-  return absl::UnimplementedError("memory.policy: auto is not built yet");
+  return absl::InternalError("memory.policy auto is a search, no rule");
 }
 
 }  // namespace ebb

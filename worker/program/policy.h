@@ -2,6 +2,7 @@
 // Design section 4 has the table; costs and reasons are the planner's.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,15 @@ namespace ebb {
 // the policy, `group` (full) and `recompute` (custom); decisions are run-length
 // coded over layers.
 // Errors: INVALID_ARGUMENT for a custom name that matches no op or value of the
-// graph, listing what there is; UNIMPLEMENTED for auto.
+// graph, listing what there is; INTERNAL for auto, which the planner decides.
 absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
                                     const MemorySpec& memory);
+
+// Asks `decide` about every activation of the layers, layer by layer, and codes
+// the answers as runs of layers.
+std::vector<Decision> DecideEach(
+    const Graph& graph,
+    const std::function<ActivationDecision(int value, int layer)>& decide);
 
 // Layers per group of `sqrt`: ceil(sqrt(num_layers)). Source: Chen et al. 2016,
 // section 4.

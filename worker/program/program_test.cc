@@ -3,6 +3,9 @@
 // what the policy says.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/ops/op_def.h"
 #include "kernels/philox.h"
@@ -311,11 +314,14 @@ void ExpectRandomMixesAreSound(const ModelSpec& model, int num_rounds) {
       }
       for (int layer = 0; layer < graph.num_layers; ++layer) {
         state = philox::Mix(state);
-        if (state % 2 == 0) continue;
+        if (state % 3 == 0) continue;
         Decision decision;
         decision.value = value.name;
         decision.first_layer = decision.last_layer = layer;
-        decision.decision = ActivationDecision::kRecompute;
+        const bool twice =
+            state % 3 == 2 && value.name != graph.values[graph.stream].name;
+        decision.decision = twice ? ActivationDecision::kRecomputeTwice
+                                  : ActivationDecision::kRecompute;
         plan.decisions.push_back(decision);
       }
     }
@@ -342,6 +348,44 @@ TEST(Lower, ProgramIsAsSmallForManyLayersAsForFew) {
   model.layers = 96;
   const Program many = Lowered(Build(model, 2), Named(Policy::kFull, 2));
   EXPECT_EQ(few.blocks.size(), many.blocks.size());
+}
+
+// Groups of k layers of which only the inputs are held while the group runs
+// backwards: what lies in memory at once is one layer and k inputs, and every
+// layer of a group but the last runs forward three times.
+TEST(Lower, RecomputeTwiceHoldsOneLayerOfAGroup) {
+  const Graph graph = Build(SmallModel(AttentionKind::kFused, 0, 8), 2);
+  Plan plan;
+  plan.graph_fingerprint = graph.Fingerprint();
+  plan.decisions = DecideEach(graph, [&](int value, int layer) {
+    if (value != graph.stream) return ActivationDecision::kRecomputeTwice;
+    return layer % 4 == 0 ? ActivationDecision::kKeep
+                          : ActivationDecision::kRecompute;
+  });
+  auto nested =
+      LowerTraining(graph, plan, OptimizerSpec(), 1, BuiltInCpuBackend());
+  ASSERT_TRUE(nested.ok()) << nested.status();
+  const Program flat = Lowered(graph, Named(Policy::kFull, 4));
+  const Program single = Lowered(graph, Named(Policy::kFull, 1));
+  const int64_t input = graph.values[graph.stream].type.bytes();
+  EXPECT_EQ(nested->account.saved_bytes, flat.account.saved_bytes);
+  EXPECT_EQ(nested->account.saved_bytes,
+            single.account.saved_bytes - (8 - 2) * input);
+  EXPECT_LT(nested->account.memory[MemoryClass::kRecompute],
+            flat.account.memory[MemoryClass::kRecompute] / 2);
+  // Forward of 8 layers once more, and of 2 * 3 layers twice more; the last
+  // product of a layer is made on the way to another alone.
+  std::map<std::string, int> times;
+  for (const Block& block : nested->blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      if (instruction.phase == Phase::kRecompute) {
+        times[instruction.name] += block.count;
+      }
+    }
+  }
+  EXPECT_EQ(times["L*.qkv"], 8 + 6);
+  EXPECT_EQ(times["L*.mlp.fc"], 8 + 6);
+  EXPECT_EQ(times["L*.mlp.out"], 6);
 }
 
 TEST(Lower, LeftoverLayersGetASegmentOfTheirOwn) {
