@@ -78,6 +78,13 @@ std::string DurationText(absl::Duration duration) {
   return absl::StrFormat("%dd %02dh", hours / 24, hours % 24);
 }
 
+std::string FormatSeconds(double seconds) {
+  if (seconds == 0) return "0 s";
+  if (!(seconds < 0.9995)) return DurationText(absl::Seconds(seconds));
+  const double scaled = seconds < 0.9995e-3 ? seconds * 1e6 : seconds * 1e3;
+  return absl::StrCat(ThreeDigits(scaled), seconds < 0.9995e-3 ? " us" : " ms");
+}
+
 std::string TimeText(absl::Time time, absl::TimeZone zone) {
   if (time == absl::InfinitePast()) return "-";
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", time, zone);

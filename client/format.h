@@ -31,6 +31,10 @@ std::string FormatLoss(double loss);
 // "0.42 s", "12.3 s", "3m 05s", "2h 07m", "4d 03h". Negative is taken as 0.
 std::string DurationText(absl::Duration duration);
 
+// "310 us", "12.3 ms", "1.42 s", then as DurationText: what an op or a step
+// takes. 0 is "0 s".
+std::string FormatSeconds(double seconds);
+
 // "2024-01-31 13:05:07"; an infinite past is "-".
 std::string TimeText(absl::Time time, absl::TimeZone zone);
 

@@ -46,6 +46,16 @@ TEST(Format, DurationsChooseTheirUnit) {
   EXPECT_EQ(DurationText(absl::InfiniteDuration()), "-");
 }
 
+TEST(Format, Seconds) {
+  EXPECT_EQ(FormatSeconds(0), "0 s");
+  EXPECT_EQ(FormatSeconds(2.5e-6), "2.50 us");
+  EXPECT_EQ(FormatSeconds(310e-6), "310 us");
+  EXPECT_EQ(FormatSeconds(0.9996e-3), "1.00 ms");
+  EXPECT_EQ(FormatSeconds(0.0123), "12.3 ms");
+  EXPECT_EQ(FormatSeconds(0.9996), "1.00 s");
+  EXPECT_EQ(FormatSeconds(185), "3m 05s");
+}
+
 TEST(Format, TimesNameTheirSecond) {
   EXPECT_EQ(TimeText(absl::FromUnixSeconds(1700000000), absl::UTCTimeZone()),
             "2023-11-14 22:13:20");

@@ -547,25 +547,23 @@ TEST(SpecReader, GivesAllMistakesInOneAnswer) {
 }
 
 TEST(SpecReader, OnlyThingsNotBuiltAreUnimplemented) {
-  const auto spec = Read(With("precision: fp16\nmemory: {policy: auto}"));
+  const auto spec = Read(With("precision: fp16\nresources: {device: cuda}"));
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(GetViolations(spec.status()).size(), 2);
 }
 
 TEST(SpecReader, OffersWhatIsBuilt) {
   const std::string policies =
-      "must be one of none, selective, cheap, full, sqrt, custom (auto is not "
-      "built yet)";
+      "must be one of none, selective, cheap, full, sqrt, custom, auto";
   const v1::Violation wrong =
       OnlyViolation(Read(With("memory: {policy: autoo}")));
   EXPECT_EQ(wrong.rule(), policies);
-  EXPECT_THAT(wrong.fix(), Not(HasSubstr("auto")));
+  EXPECT_EQ(wrong.fix(), "did you mean auto?");
   EXPECT_EQ(OnlyViolation(Read(With("memory: {policy: [none]}"))).rule(),
             policies);
-  const v1::Violation known =
-      OnlyViolation(Read(With("memory: {policy: auto}")));
-  EXPECT_EQ(known.rule(), "auto is not built yet");
-  EXPECT_EQ(known.fix(), "use none, selective, cheap, full, sqrt, custom");
+  const v1::Violation known = OnlyViolation(Read(With("precision: fp16")));
+  EXPECT_EQ(known.rule(), "fp16 is not built yet");
+  EXPECT_EQ(known.fix(), "use fp32, bf16");
   EXPECT_EQ(OnlyViolation(Read(With("memory: {offload: ram}"))).rule(),
             "must be one of none (host, disk are not built yet)");
 }

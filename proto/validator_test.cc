@@ -446,8 +446,6 @@ TEST(Validator, RefusesByNameWhatIsNotBuilt) {
       {"parallel.pipeline",
        [](auto* s) { s->mutable_parallel()->set_pipeline(2); }},
       {"parallel.zero", [](auto* s) { s->mutable_parallel()->set_zero(1); }},
-      {"memory.policy",
-       [](auto* s) { s->mutable_memory()->set_policy(v1::POLICY_AUTO); }},
       {"memory.offload",
        [](auto* s) { s->mutable_memory()->set_offload(v1::OFFLOAD_HOST); }},
       {"memory.offload_optimizer",

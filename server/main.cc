@@ -168,7 +168,9 @@ absl::Status Serve(const std::string& state_flag) {
   parts.exporter = &exporter;
   parts.inventory = &inventory;
   parts.clock = &Clock::Real();
-  parts.plan_job = PlanJob;
+  parts.plan_job = [](const JobSpec& spec, const Backend& backend) {
+    return PlanJob(spec, backend, RooflineProfile(backend));
+  };
   parts.dump_job = DumpJob;
   parts.check_files = CheckJobFiles;
   parts.export_job = [&tools](const std::string& checkpoints,

@@ -50,12 +50,14 @@ std::string PolicyTable(const v1::Plan& plan) {
   Table table({{"POLICY"},
                {"PEAK", true},
                {"SAVED", true},
+               {"STEP", true},
                {"RECOMPUTE", true},
                {"FITS"}});
   for (const v1::PlanCandidate& candidate : plan.pareto()) {
     table.AddRow(
         {candidate.policy(), FormatExactBytes(candidate.peak_bytes()),
          FormatExactBytes(candidate.saved_bytes()),
+         FormatSeconds(candidate.step_seconds()),
          RecomputeText(candidate.model_flops(), candidate.recompute_flops()),
          candidate.fits() ? "yes" : "no"});
   }
@@ -63,13 +65,17 @@ std::string PolicyTable(const v1::Plan& plan) {
 }
 
 std::string DecisionTable(const v1::Plan& plan) {
-  Table table(
-      {{"VALUE"}, {"DECISION"}, {"BYTES", true}, {"FLOPS", true}, {"REASON"}});
+  Table table({{"VALUE"},
+               {"DECISION"},
+               {"BYTES", true},
+               {"TIME", true},
+               {"FLOPS", true},
+               {"REASON"}});
   for (const v1::Decision& decision : plan.decisions()) {
-    table.AddRow({OneLine(decision.value(), 200), decision.decision(),
-                  FormatExactBytes(decision.bytes()),
-                  FormatFlops(decision.flops()),
-                  OneLine(decision.reason(), 1000)});
+    table.AddRow(
+        {OneLine(decision.value(), 200), decision.decision(),
+         FormatExactBytes(decision.bytes()), FormatSeconds(decision.seconds()),
+         FormatFlops(decision.flops()), OneLine(decision.reason(), 1000)});
   }
   return table.Render(2);
 }
@@ -146,8 +152,13 @@ std::string PlanText(const v1::Plan& plan, absl::string_view job_name) {
   absl::StrAppend(&text, "budget: ", FormatExactBytes(plan.budget_bytes()),
                   " of device memory a rank\n");
   if (plan.step_seconds() > 0) {
-    absl::StrAppend(&text, "step time: ",
-                    DurationText(absl::Seconds(plan.step_seconds())), "\n");
+    absl::StrAppend(
+        &text, "step time: ", FormatSeconds(plan.step_seconds()),
+        plan.bound_seconds() > 0
+            ? absl::StrCat(", of ", FormatSeconds(plan.bound_seconds()),
+                           " that any plan takes at least")
+            : "",
+        "\n");
   }
   absl::StrAppend(&text,
                   "FLOPs of a step over all ranks, attention as full square: "
@@ -158,9 +169,12 @@ std::string PlanText(const v1::Plan& plan, absl::string_view job_name) {
   absl::StrAppend(&text, "\nmemory at the peak of a step:\n",
                   PlanMemoryText(plan));
   if (plan.pareto_size() > 0) {
-    absl::StrAppend(&text,
-                    "\nwhat each policy would cost (recompute: FLOPs and share "
-                    "of all FLOPs, attention as full square):\n",
+    absl::StrAppend(&text, "\n",
+                    plan.policy() == "auto"
+                        ? "what other budgets would give"
+                        : "what each policy would cost",
+                    " (recompute: FLOPs and share of all FLOPs, attention as "
+                    "full square):\n",
                     PolicyTable(plan));
   }
   if (plan.decisions_size() > 0) {

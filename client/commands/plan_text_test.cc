@@ -15,6 +15,7 @@ v1::PlanCandidate Candidate(const std::string& policy, int64_t peak_bytes,
   candidate.set_policy(policy);
   candidate.set_peak_bytes(peak_bytes);
   candidate.set_saved_bytes(peak_bytes / 4);
+  candidate.set_step_seconds(0.05);
   candidate.set_model_flops(3e9);
   candidate.set_recompute_flops(recompute_flops);
   candidate.set_fits(fits);
@@ -27,6 +28,8 @@ v1::Plan SmallPlan() {
   plan.set_policy("full");
   plan.set_group(2);
   plan.set_budget_bytes(16 << 20);
+  plan.set_step_seconds(0.05);
+  plan.set_bound_seconds(0.045);
   plan.set_model_flops(3e9);
   plan.set_recompute_flops(1e9);
   v1::RankPlan* rank = plan.add_ranks();
@@ -40,6 +43,7 @@ v1::Plan SmallPlan() {
   decision->set_value("L0-L3.mlp_act.y");
   decision->set_decision("recompute");
   decision->set_bytes(4096);
+  decision->set_seconds(3e-3);
   decision->set_flops(2e6);
   decision->set_reason("inside a group");
   *plan.add_pareto() = Candidate("full", (1 << 20) + 512, 1e9, true);
@@ -57,6 +61,7 @@ TEST(PlanText, Whole) {
             R"(plan of small: policy full, groups of 2 layers, fits
 machine: cpu, avx2, 2 threads
 budget: 16.0 MiB (16777216 B) of device memory a rank
+step time: 50.0 ms, of 45.0 ms that any plan takes at least
 FLOPs of a step over all ranks, attention as full square: model 3.00 GFLOP, recompute 1.00 GFLOP (25.0 %)
 
 memory at the peak of a step:
@@ -79,13 +84,13 @@ memory at the peak of a step:
   disk                            0 B
 
 what each policy would cost (recompute: FLOPs and share of all FLOPs, attention as full square):
-  POLICY                  PEAK                 SAVED            RECOMPUTE  FITS
-  full    1.00 MiB (1049088 B)    256 KiB (262272 B)  1.00 GFLOP (25.0 %)  yes
-  none    4.00 MiB (4194304 B)  1.00 MiB (1048576 B)       0 FLOP (0.0 %)  yes
+  POLICY                  PEAK                 SAVED     STEP            RECOMPUTE  FITS
+  full    1.00 MiB (1049088 B)    256 KiB (262272 B)  50.0 ms  1.00 GFLOP (25.0 %)  yes
+  none    4.00 MiB (4194304 B)  1.00 MiB (1048576 B)  50.0 ms       0 FLOP (0.0 %)  yes
 
 decisions, for values that backward reads:
-  VALUE            DECISION               BYTES       FLOPS  REASON
-  L0-L3.mlp_act.y  recompute  4.00 KiB (4096 B)  2.00 MFLOP  inside a group
+  VALUE            DECISION               BYTES     TIME       FLOPS  REASON
+  L0-L3.mlp_act.y  recompute  4.00 KiB (4096 B)  3.00 ms  2.00 MFLOP  inside a group
 
 notes:
   a note

@@ -22,11 +22,9 @@ int64_t LeastBudgetBound(const GraphProblem& problem);
 // ancestors of v once more. The least time of that, over all sets that fit, is
 //   min  sum of c_p m_p  (p an ancestor of v)
 //   over sets m (runs after v), r (resident now) with
-//   every node that m or the outputs need in m or r, and bytes of r <= room.
-// Charging lambda seconds for each byte of r beyond the room turns this into a
-// minimum cut for every lambda >= 0, and each value is a bound; the best lambda
-// is found by intersecting the lines of the cuts met so far. The bound is the
-// time of every needed node once plus the largest such value over v.
+//   every node that m or the outputs need in m or r, and bytes of r <= room,
+// which rebuild_bound.h bounds by minimum cuts. The bound is the time of every
+// needed node once plus the largest such value over v.
 //
 // `stop` is asked between nodes; true ends with what is proven by then.
 double SecondsBound(const GraphProblem& problem, int64_t budget_bytes,

@@ -127,7 +127,9 @@ TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
   TrainerSetup setup;
   setup.spec = spec;
   setup.device = MakeTestDevice(spec);
-  setup.plan = PlanTestJob(spec, setup.device->backend()).plan;
+  setup.plan = options.plan.has_value()
+                   ? *options.plan
+                   : PlanTestJob(spec, setup.device->backend()).plan;
   setup.train = KeepSource(spec.model.seq_len);
   setup.validation = KeepSource(spec.eval.seq_len);
   setup.validation_sequences = options.validation_sequences;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -87,6 +88,8 @@ struct TestJobOptions {
   std::string checkpoint_directory = {};
   std::string resume_from = {};
   std::vector<RecordingObserver::TimedOrder> orders = {};
+  // Instead of that of the spec's policy.
+  std::optional<Plan> plan = {};
 };
 
 // A setup for Trainer::Create that reads formula data. The sources live as long

@@ -1,0 +1,149 @@
+#include "worker/program/cost_profile.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace ebb {
+namespace {
+
+// Of one thread of a server's core at some 2.8 GHz.
+struct ThreadRates {
+  const char* instruction_set;  // prefix of Backend::instruction_set
+  double product_flops;
+  double other_flops;
+};
+constexpr ThreadRates kThreadRates[] = {
+    {"avx512", 120e9, 8e9},
+    {"avx2", 60e9, 4e9},
+    {"", 15e9, 2e9},
+};
+constexpr double kThreadBytes = 10e9;
+// Memory does not grow with threads for ever.
+constexpr double kMostBytes = 200e9;
+// Products of bf16 over those of fp32, where the processor has them.
+constexpr double kBf16Speed = 2.5;
+constexpr double kCpuLaunch = 2e-6;
+
+// One H200: dense bf16 and memory as published (papers.md 7.1), at what large
+// products and kernels reach of them.
+constexpr double kCudaBf16Flops = 0.7 * 989.4e12;
+constexpr double kCudaFlops = 0.7 * 67e12;
+constexpr double kCudaOtherFlops = 30e12;
+constexpr double kCudaBytes = 0.85 * 4.8e12;
+constexpr double kCudaLaunch = 4e-6;
+
+}  // namespace
+
+CostProfile RooflineProfile(const Backend& backend) {
+  CostProfile profile;
+  if (backend.kind == "cuda") {
+    profile.source = "roofline of one H200";
+    profile.product_flops_per_second = kCudaFlops;
+    profile.bf16_product_flops_per_second = kCudaBf16Flops;
+    profile.other_flops_per_second = kCudaOtherFlops;
+    profile.bytes_per_second = kCudaBytes;
+    profile.launch_seconds = kCudaLaunch;
+    return profile;
+  }
+  const ThreadRates* rates = kThreadRates;
+  while (!absl::StartsWith(backend.instruction_set, rates->instruction_set)) {
+    ++rates;
+  }
+  const int threads = std::max(1, backend.threads);
+  profile.source = absl::StrCat("roofline of ", threads, " threads of ",
+                                backend.instruction_set);
+  profile.product_flops_per_second = threads * rates->product_flops;
+  profile.bf16_product_flops_per_second =
+      profile.product_flops_per_second *
+      (HasBf16Products(backend.instruction_set) ? kBf16Speed : 1);
+  profile.other_flops_per_second = threads * rates->other_flops;
+  profile.bytes_per_second = std::min(kMostBytes, threads * kThreadBytes);
+  profile.launch_seconds = kCpuLaunch;
+  return profile;
+}
+
+double OpSeconds(Op op, const OpAttrs& attrs, Types types, uint32_t bound,
+                 const CostProfile& profile) {
+  const OpDef& def = GetOpDef(op);
+  double flops =
+      static_cast<double>(bound == 0 ? def.forward_flops(attrs, types)
+                                     : def.backward_flops(attrs, types, bound));
+  double products =
+      def.product_flops == nullptr
+          ? 0
+          : static_cast<double>(def.product_flops(attrs, types, bound));
+  if (bound != 0 && def.inner_recompute_flops != nullptr) {
+    const auto inner =
+        static_cast<double>(def.inner_recompute_flops(attrs, types));
+    flops += inner;
+    if (products > 0) products += inner;
+  }
+  products = std::min(products, flops);
+  double bytes = 0;
+  bool is_bf16 = false;
+  for (int slot = 0; slot < def.num_slots(); ++slot) {
+    if (!types[slot].bound()) continue;
+    is_bf16 = is_bf16 || types[slot].dtype == DType::kBf16;
+    // A gather touches the rows that it takes, not the table.
+    const bool is_table = def.slots[slot].role == Role::kParam && products == 0;
+    const auto own = static_cast<double>(types[slot].bytes());
+    if (!is_table) bytes += own;
+    if (bound == 0 || is_table) continue;
+    const Role role = def.slots[slot].role;
+    if (role == Role::kOutput || HasSlot(bound, slot)) {
+      bytes += static_cast<double>(GradientType(role, types[slot]).bytes());
+    }
+  }
+  const double arithmetic =
+      products / (is_bf16 ? profile.bf16_product_flops_per_second
+                          : profile.product_flops_per_second) +
+      (flops - products) / profile.other_flops_per_second;
+  return profile.launch_seconds +
+         std::max(arithmetic, bytes / profile.bytes_per_second);
+}
+
+double NodeSeconds(const Graph& graph, const Node& node,
+                   const CostProfile& profile) {
+  std::vector<TensorType> types(node.slots.size());
+  for (size_t slot = 0; slot < node.slots.size(); ++slot) {
+    const int value = node.slots[slot].value;
+    if (value >= 0) types[slot] = graph.values[value].type;
+  }
+  return OpSeconds(node.op, node.attrs, types, 0, profile);
+}
+
+StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
+  StepSeconds seconds;
+  for (size_t b = 0; b < program.blocks.size(); ++b) {
+    const Block& block = program.blocks[b];
+    const int index = static_cast<int>(b);
+    double times = block.one_row ? 1 : block.count;
+    if (index >= program.begin_microbatch && index < program.end_microbatch) {
+      times *= program.num_microbatches;
+    }
+    for (const Instruction& instruction : block.instructions) {
+      if (instruction.kind != InstructionKind::kCompute) continue;
+      const OpDef& def = GetOpDef(instruction.op);
+      std::vector<TensorType> types(def.slots.size());
+      uint32_t bound = 0;
+      for (const Operand& operand : instruction.operands) {
+        // The gradient of a parameter is wider than it.
+        if (!operand.gradient || !types[operand.slot].bound()) {
+          types[operand.slot] = operand.type;
+        }
+        if (operand.gradient && operand.written) bound |= Reads(operand.slot);
+      }
+      const double own = times * OpSeconds(instruction.op, instruction.attrs,
+                                           types, bound, profile);
+      seconds.total += own;
+      if (instruction.phase == Phase::kRecompute) seconds.recompute += own;
+    }
+  }
+  return seconds;
+}
+
+}  // namespace ebb

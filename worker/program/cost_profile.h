@@ -1,0 +1,49 @@
+// What operations take on a machine: the named input from which the planner
+// counts seconds. Without measurements it is a roofline (Williams et al. 2009):
+// an op takes as long as its arithmetic or its bytes do, whichever is more.
+#pragma once
+
+#include <string>
+
+#include "kernels/backend.h"
+#include "kernels/ops/op_def.h"
+#include "worker/model/graph.h"
+#include "worker/program/program.h"
+
+namespace ebb {
+
+struct CostProfile {
+  std::string source;  // for people: "roofline of 2 threads of avx512_core"
+  double product_flops_per_second = 0;       // matrix products of fp32
+  double bf16_product_flops_per_second = 0;  // and of bf16
+  double other_flops_per_second = 0;
+  double bytes_per_second = 0;  // of operands read or written
+  double launch_seconds = 0;    // of every op, however small
+
+  bool operator==(const CostProfile&) const = default;
+};
+
+// Rates that machines of this kind reach, for all threads together: what the
+// bench measures on AVX-512 and published peaks elsewhere.
+CostProfile RooflineProfile(const Backend& backend);
+
+// Seconds of one run of the op on these types: forward (bound 0) or the
+// gradients of `bound`. Operands are all bound slots and, backward, their
+// gradients. What an op costs depends on nothing else, so a step under a plan
+// costs what it costs under `none` and the forward seconds of what is computed
+// again.
+double OpSeconds(Op op, const OpAttrs& attrs, Types types, uint32_t bound,
+                 const CostProfile& profile);
+
+// The same for a node of the graph, forward.
+double NodeSeconds(const Graph& graph, const Node& node,
+                   const CostProfile& profile);
+
+// Seconds of a step, and of these those of what is computed again.
+struct StepSeconds {
+  double total = 0;
+  double recompute = 0;
+};
+StepSeconds SecondsOf(const Program& program, const CostProfile& profile);
+
+}  // namespace ebb
