@@ -81,7 +81,7 @@ bool StayApart(const Block& block, const std::vector<Place>& places) {
   const int64_t last = Iteration(block, block.count - 2);
   for (const Place& place : places) {
     const auto [low, high] =
-        std::minmax(place.address.At(first), place.address.At(last));
+        std::minmax({place.address.At(first), place.address.At(last)});
     swept.push_back({low, high + place.bytes, place.address.stride});
   }
   std::sort(swept.begin(), swept.end(),
