@@ -25,8 +25,7 @@ namespace {
 
 // Designed, not built: named, so that nobody looks for a typing mistake.
 constexpr const char* kCommandsNotBuilt[] = {"policy", "resume"};
-constexpr const char* kPlanOptionsNotBuilt[] = {"--profile", "--accounting",
-                                                "--svg"};
+constexpr const char* kPlanOptionsNotBuilt[] = {"--accounting", "--svg"};
 
 // Columns of a table that is still one.
 constexpr int kMaxComparedJobs = 16;
@@ -202,6 +201,8 @@ void AddCommands(Parser* parser) {
       command->add_flag("--dump", line.plan.dump, "Prints a rank's program");
   AddNumber(command, "--rank", &line.plan.rank, "The rank of --dump")
       ->needs(dump);
+  command->add_flag("--profile", line.plan.profile,
+                    "First measures what the job's ops take on this machine");
   AddGraphOptions(command, &line.plan.graph);
 
   command = AddCommand(parser, "submit", "Makes a job and prints its id",

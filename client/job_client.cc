@@ -283,7 +283,15 @@ absl::StatusOr<v1::Server> JobClient::ProbeServer(absl::Duration deadline) {
 
 absl::StatusOr<v1::PlanJobResponse> JobClient::PlanJob(
     const v1::PlanJobRequest& request) {
-  return impl_->Call(&v1::JobService::StubInterface::PlanJob, request, true);
+  if (!request.profile()) {
+    return impl_->Call(&v1::JobService::StubInterface::PlanJob, request, true);
+  }
+  // Takes as long as some steps of the job.
+  v1::PlanJobResponse response;
+  EBB_RETURN_IF_ERROR(impl_->CallOnce(&v1::JobService::StubInterface::PlanJob,
+                                      request, impl_->timing().follow_deadline,
+                                      &response));
+  return response;
 }
 
 absl::StatusOr<v1::Job> JobClient::CreateJob(

@@ -360,9 +360,17 @@ absl::Status Coordinator::CheckJob(const v1::CheckJobRequest& request) {
 }
 
 absl::StatusOr<v1::PlanJobResponse> Coordinator::PlanJob(
-    const v1::PlanJobRequest& request) {
-  EBB_ASSIGN_OR_RETURN(Planned planned,
-                       PlanSpec(request.spec(), /*allow_built_in=*/true));
+    const v1::PlanJobRequest& request, const std::function<bool()>& cancelled) {
+  EBB_ASSIGN_OR_RETURN(
+      Planned planned,
+      PlanSpec(request.spec(), /*allow_built_in=*/!request.profile()));
+  if (request.profile()) {
+    EBB_ASSIGN_OR_RETURN(const auto seconds,
+                         parts_.measure_ops(planned.effective, cancelled));
+    parts_.keep_op_times(planned.plan.backend, seconds);
+    EBB_ASSIGN_OR_RETURN(planned.plan,
+                         parts_.plan_job(planned.spec, planned.plan.backend));
+  }
   v1::PlanJobResponse response;
   if (request.dump()) {
     const int num_ranks = static_cast<int>(planned.plan.ranks.size());
@@ -926,6 +934,8 @@ absl::Status Coordinator::ReceiveLocked(LiveJob& live,
         report.mutable_report()->mutable_checkpoint()->set_attempt(
             report.attempt());
         break;
+      case v1::RankReport::kOpTimes:
+        break;
       default:
         return absl::InvalidArgumentError("the report is empty");
     }
@@ -1004,6 +1014,10 @@ absl::Status Coordinator::StoreReports() {
       v1::JobEvent event;
       *event.mutable_checkpoint() = checkpoint;
       AddEvent(live, std::move(event), &change);
+    } else if (message.report().has_op_times() && message.rank() == 0) {
+      const auto& seconds = message.report().op_times().seconds();
+      parts_.keep_op_times(BackendFromMessage(job.plan().backend()),
+                           {seconds.begin(), seconds.end()});
     }
   }
   for (const auto& [key, row] : rows) change.ranks.push_back(row);

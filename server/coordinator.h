@@ -65,6 +65,14 @@ struct CoordinatorParts {
   std::function<absl::StatusOr<std::string>(const JobSpec&, const Plan&,
                                             const Backend&)>
       dump_job;
+  // Measures what the ops of an effective spec take on this machine, by OpKey;
+  // returns soon after `cancelled` says true. Called without a lock.
+  std::function<absl::StatusOr<std::map<std::string, double>>(
+      const v1::JobSpec& effective, const std::function<bool()>& cancelled)>
+      measure_ops;
+  // Keeps such times for later plans. Never calls back.
+  std::function<void(const Backend&, const std::map<std::string, double>&)>
+      keep_op_times;
   // Looks at the files that a job names, as CheckJobFiles.
   std::function<JobFiles(const v1::JobSpec& full,
                          const std::vector<v1::Violation>& wrong)>
@@ -132,8 +140,10 @@ class Coordinator {
   void Tick();
 
   // --- JobService; errors as in job_service.proto ---
+  // With `profile` it takes as long as some steps; `cancelled` is asked then.
   absl::StatusOr<v1::PlanJobResponse> PlanJob(
-      const v1::PlanJobRequest& request);
+      const v1::PlanJobRequest& request,
+      const std::function<bool()>& cancelled);
   absl::StatusOr<v1::Job> CreateJob(const v1::CreateJobRequest& request);
   absl::Status CheckJob(const v1::CheckJobRequest& request);
   absl::StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request);

@@ -148,12 +148,29 @@ TEST(Coordinator, FilesAreCheckedAtSubmitOnly) {
   v1::PlanJobRequest plan;
   *plan.mutable_spec() = TestCoordinator::Spec();
   plan.set_dump(true);
-  const auto planned = test->PlanJob(plan);
+  const auto planned = test->PlanJob(plan, [] { return false; });
   ASSERT_TRUE(planned.ok()) << planned.status();
   EXPECT_EQ(planned->dump(), "the program");
   plan.set_rank(1);
-  EXPECT_EQ(test->PlanJob(plan).status().code(),
+  EXPECT_EQ(test->PlanJob(plan, [] { return false; }).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// The worker measures, the times are kept, and the plan is made with them.
+TEST(Coordinator, PlansWithMeasuredTimesOnRequest) {
+  TestCoordinator test;
+  v1::PlanJobRequest plan;
+  *plan.mutable_spec() = TestCoordinator::Spec();
+  ASSERT_TRUE(test->PlanJob(plan, [] { return false; }).ok());
+  EXPECT_TRUE(test.op_times.empty());
+  test.measured = std::map<std::string, double>{{"add forward", 0.5}};
+  plan.set_profile(true);
+  const auto planned = test->PlanJob(plan, [] { return false; });
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(test.op_times, *test.measured);
+  test.measured = absl::ResourceExhaustedError("too large");
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      test->PlanJob(plan, [] { return false; }).status()));
 }
 
 TEST(Coordinator, FilesAreToldWithTheMistakesOfFields) {

@@ -171,6 +171,8 @@ void Exporter::AttemptStarted(const v1::Job& job, int num_ranks) {
     table_->Add("ebb_train_floating_point_operations_total", {id, kind}, 0);
   }
   table_->Observe("ebb_train_step_duration_seconds", {id}, -1);
+  table_->Set("ebb_train_predicted_step_duration_seconds", {id},
+              job.plan().step_seconds());
   table_->Set("ebb_train_step", {id}, static_cast<double>(job.last_step()));
   table_->Set("ebb_train_planned_steps", {id},
               static_cast<double>(job.spec().steps()));

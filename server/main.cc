@@ -23,6 +23,7 @@
 #include "monitoring/clock.h"
 #include "monitoring/log.h"
 #include "server/coordinator.h"
+#include "server/cost_profiles.h"
 #include "server/exporter.h"
 #include "server/inventory.h"
 #include "server/job_export.h"
@@ -157,6 +158,7 @@ absl::Status Serve(const std::string& state_flag) {
           .string();
   LocalInventory inventory(worker_program);
   JobTools tools(worker_program, kMaxTools);
+  CostProfiles profiles(absl::StrCat(path, "/profiles"));
   ProcessLauncher launcher(
       {worker_program, path, absl::StrCat("unix:", socket_path)});
   exporter.SetBuild(EBB_VERSION);
@@ -168,8 +170,17 @@ absl::Status Serve(const std::string& state_flag) {
   parts.exporter = &exporter;
   parts.inventory = &inventory;
   parts.clock = &Clock::Real();
-  parts.plan_job = [](const JobSpec& spec, const Backend& backend) {
-    return PlanJob(spec, backend, RooflineProfile(backend));
+  parts.plan_job = [&profiles](const JobSpec& spec, const Backend& backend) {
+    return PlanJob(spec, backend, profiles.ProfileOf(backend));
+  };
+  parts.measure_ops = [&tools](const v1::JobSpec& spec,
+                               const std::function<bool()>& cancelled) {
+    return ProfileThroughWorker(tools, spec, cancelled);
+  };
+  parts.keep_op_times = [&profiles](
+                            const Backend& backend,
+                            const std::map<std::string, double>& seconds) {
+    profiles.Keep(backend, seconds);
   };
   parts.dump_job = DumpJob;
   parts.check_files = CheckJobFiles;

@@ -109,10 +109,13 @@ class JobServiceImpl final : public v1::JobService::Service {
     }
   }
 
-  grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
+  grpc::Status PlanJob(grpc::ServerContext* context,
+                       const v1::PlanJobRequest* request,
                        v1::PlanJobResponse* response) override {
     return Count("PlanJob").End(
-        Take(coordinator_->PlanJob(*request), response));
+        Take(coordinator_->PlanJob(
+                 *request, [context] { return context->IsCancelled(); }),
+             response));
   }
   grpc::Status CreateJob(grpc::ServerContext*,
                          const v1::CreateJobRequest* request,

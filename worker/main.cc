@@ -20,6 +20,7 @@
 #include "monitoring/log.h"
 #include "worker/describe.h"
 #include "worker/export.h"
+#include "worker/profiling.h"
 #include "worker/rank.h"
 #include "worker/sampling.h"
 #include "worker/supervisor/detach.h"
@@ -110,6 +111,18 @@ int RunSample(const SamplingOptions& options) {
   return status.ok() ? 0 : Complain(status, ToolExitCode(status));
 }
 
+int Profile() {
+  BeginTool();
+  const std::string spec(std::istreambuf_iterator<char>(std::cin), {});
+  const absl::StatusOr<std::string> profile =
+      ProfileJobText(spec, [] { return given_up != 0; });
+  if (!profile.ok()) {
+    return Complain(profile.status(), ToolExitCode(profile.status()));
+  }
+  std::puts(profile->c_str());
+  return 0;
+}
+
 int Rank() {
   const absl::StatusOr<RankEnvironment> environment = RankEnvironment::Read();
   if (!environment.ok()) return Complain(environment.status(), kUsage);
@@ -190,6 +203,14 @@ int Main(int argc, char** argv) {
   app.add_flag("--ids", sampling.ids,
                "Prompt and output are token ids, not text")
       ->needs(sample_option);
+  bool profile = false;
+  app.add_flag("--profile", profile,
+               "Measure what the ops of the job take whose spec stands on "
+               "standard input (JSON), and print it as JSON")
+      ->excludes(supervise_flag)
+      ->excludes(describe_flag)
+      ->excludes(export_option)
+      ->excludes(sample_option);
   app.set_version_flag("--version", EBB_VERSION);
   try {
     app.parse(argc, argv);
@@ -206,6 +227,7 @@ int Main(int argc, char** argv) {
   request.step = sampling.step = step;
   if (*export_option) return Export(request);
   if (*sample_option) return RunSample(sampling);
+  if (profile) return Profile();
   return Rank();
 }
 

@@ -111,6 +111,13 @@ class ReportingObserver final : public TrainerObserver {
     stream_.Report(message);
   }
 
+  void OnOpTimes(const std::map<std::string, double>& seconds) override {
+    v1::RankReport message;
+    message.mutable_op_times()->mutable_seconds()->insert(seconds.begin(),
+                                                          seconds.end());
+    stream_.Report(message);
+  }
+
   void OnLog(absl::string_view line) override { EBB_LOG(INFO) << line; }
 
   TrainerOrder NextOrder() override { return mailbox_.Take(); }

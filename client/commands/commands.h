@@ -42,6 +42,7 @@ struct PlanOptions {
   std::vector<std::string> sets;
   bool dump = false;
   int rank = 0;
+  bool profile = false;
   GraphOptions graph;
 };
 absl::StatusOr<int> RunPlan(const CommandContext& context,

@@ -34,9 +34,11 @@ absl::Status CheckSubject(const PlanOptions& options) {
     }
     return absl::OkStatus();
   }
-  if (!options.spec.empty() || !options.sets.empty() || options.dump) {
+  if (!options.spec.empty() || !options.sets.empty() || options.dump ||
+      options.profile) {
     return absl::InvalidArgumentError(
-        "--graph and --check are of graphs: leave out SPEC, --set and --dump");
+        "--graph and --check are of graphs: leave out SPEC, --set, --dump and "
+        "--profile");
   }
   if (!graph.check.empty() && !graph.time_limit.empty()) {
     return absl::InvalidArgumentError(
@@ -63,6 +65,7 @@ absl::StatusOr<int> RunPlan(const CommandContext& context,
   *request.mutable_spec() = reading.spec;
   request.set_dump(options.dump);
   request.set_rank(options.rank);
+  request.set_profile(options.profile);
   EBB_ASSIGN_OR_RETURN(
       const std::unique_ptr<JobClient> client,
       ConnectToCoordinator(environment, context.server, context.timing));

@@ -15,76 +15,17 @@
 #include "kernels/ops/op_def.h"
 #include "kernels/philox.h"
 #include "kernels/status.h"
+#include "worker/program/cost_profile.h"
 #include "worker/program/job_programs.h"
 #include "worker/program/policy.h"
 #include "worker/runtime/arena_memory.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
+#include "worker/runtime/op_times.h"
+#include "worker/runtime/timing_device.h"
 
 namespace ebb::bench {
 namespace {
-
-double Now() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-// Hands everything on to another device and, when asked to, keeps the seconds
-// of every launch.
-class TimingDevice final : public Device {
- public:
-  explicit TimingDevice(std::unique_ptr<Device> device)
-      : device_(std::move(device)) {}
-
-  void StartTiming() { timing_ = true; }
-  std::vector<double> TakeLaunchSeconds() {
-    timing_ = false;
-    return std::exchange(seconds_, {});
-  }
-
-  const Backend& backend() const override { return device_->backend(); }
-  const KernelTable& kernels() const override { return device_->kernels(); }
-  int64_t AvailableBytes() const override { return device_->AvailableBytes(); }
-  absl::StatusOr<void*> Allocate(int64_t bytes) override {
-    return device_->Allocate(bytes);
-  }
-  void Free(void* memory, int64_t bytes) override {
-    device_->Free(memory, bytes);
-  }
-  void CopyToDevice(void* device, const void* host, int64_t bytes,
-                    Stream stream) override {
-    device_->CopyToDevice(device, host, bytes, stream);
-  }
-  void CopyToHost(void* host, const void* device, int64_t bytes,
-                  Stream stream) override {
-    device_->CopyToHost(host, device, bytes, stream);
-  }
-  void Fill(void* device, int byte, int64_t bytes, Stream stream) override {
-    device_->Fill(device, byte, bytes, stream);
-  }
-  absl::Status Launch(Kernel kernel, const OpCall& call,
-                      Stream stream) override {
-    if (!timing_) return device_->Launch(kernel, call, stream);
-    const double start = Now();
-    absl::Status status = device_->Launch(kernel, call, stream);
-    seconds_.push_back(Now() - start);
-    return status;
-  }
-  absl::Status LaunchRows(const RowLoop& loop, Stream stream) override {
-    if (!timing_) return device_->LaunchRows(loop, stream);
-    const double start = Now();
-    absl::Status status = device_->LaunchRows(loop, stream);
-    seconds_.push_back(Now() - start);
-    return status;
-  }
-  absl::Status Synchronize() override { return device_->Synchronize(); }
-
- private:
-  std::unique_ptr<Device> device_;
-  bool timing_ = false;
-  std::vector<double> seconds_;
-};
 
 class RandomTokens final : public BatchSource {
  public:
@@ -104,56 +45,19 @@ class RandomTokens final : public BatchSource {
   const int64_t vocab_;
 };
 
-// Types of the instruction's slots, and the gradients that it computes.
-struct CallTypes {
-  std::vector<TensorType> types;
-  uint32_t bound = 0;
-
-  explicit CallTypes(const Instruction& instruction)
-      : types(GetOpDef(instruction.op).slots.size()) {
-    for (const Operand& operand : instruction.operands) {
-      types[operand.slot] = operand.type;
-      if (operand.gradient && operand.written) bound |= Reads(operand.slot);
-    }
-  }
-};
-
 double ProductFlops(const Instruction& instruction) {
   const OpDef& def = GetOpDef(instruction.op);
   if (def.product_flops == nullptr) return 0;
-  const CallTypes call(instruction);
+  const InstructionTypes call(instruction);
   return static_cast<double>(
       def.product_flops(instruction.attrs, call.types, call.bound));
-}
-
-// Calls visit(block, instruction) for every instruction of a step that
-// computes, in order.
-template <typename Visit>
-void ForEachCompute(const Program& program, const Visit& visit) {
-  const auto run = [&](int begin, int end) {
-    for (int b = begin; b < end; ++b) {
-      const Block& block = program.blocks[b];
-      for (int i = 0; i < block.count; ++i) {
-        for (const Instruction& instruction : block.instructions) {
-          if (instruction.kind == InstructionKind::kCompute) {
-            visit(block, instruction);
-          }
-        }
-      }
-    }
-  };
-  run(0, program.begin_microbatch);
-  for (int m = 0; m < program.num_microbatches; ++m) {
-    run(program.begin_microbatch, program.end_microbatch);
-  }
-  run(program.end_microbatch, static_cast<int>(program.blocks.size()));
 }
 
 // Adds the products of one linear.
 void CountProducts(const Instruction& instruction,
                    std::map<ProductShape, int64_t>& counts) {
   using Kind = ProductShape::Kind;
-  const CallTypes call(instruction);
+  const InstructionTypes call(instruction);
   const auto count = [&](Kind kind, int64_t rows, int64_t inputs,
                          int64_t outputs) {
     ++counts[{
@@ -267,10 +171,9 @@ class JobBench final : public StepBench {
     return absl::OkStatus();
   }
   absl::Status Profile() override {
-    device_.StartTiming();
+    device_.StartTiming(OpTimes::NumLaunches(programs_.training));
     EBB_RETURN_IF_ERROR(Run().status());
-    return Attribute(programs_.training, device_.TakeLaunchSeconds(),
-                     measured_);
+    return Attribute(programs_.training, device_.StopTiming(), measured_);
   }
   const StepMeasurement& measured() const override { return measured_; }
 

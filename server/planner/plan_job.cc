@@ -229,7 +229,8 @@ absl::StatusOr<std::vector<PlanCandidate>> PriceNamedPolicies(
   return candidates;
 }
 
-std::vector<std::string> NotesOn(const Plan& plan, const Inputs& inputs) {
+std::vector<std::string> NotesOn(const Plan& plan, const StepSeconds& seconds,
+                                 const Inputs& inputs) {
   std::vector<std::string> notes;
   const Backend& backend = inputs.backend;
   if (backend.built_in) {
@@ -238,8 +239,19 @@ std::vector<std::string> NotesOn(const Plan& plan, const Inputs& inputs) {
                                  ", ", backend.threads,
                                  " threads), not for a probed machine"));
   }
-  notes.push_back(
-      absl::StrCat("seconds are those of a ", inputs.profile.source));
+  const double measured = seconds.measured / seconds.total;
+  if (measured > 0.9995) {
+    notes.push_back("seconds are from times measured on this machine");
+  } else {
+    notes.push_back(absl::StrCat(
+        measured < 0.0005
+            ? "seconds are those of a "
+            : absl::StrFormat(
+                  "%.0f %% of the seconds are from times measured on this "
+                  "machine, the others those of a ",
+                  100 * measured),
+        inputs.profile.source, "; `ebb plan --profile` measures"));
+  }
   if (plan.policy == Policy::kSelective) {
     for (const PlanCandidate& candidate : plan.pareto) {
       if (candidate.policy == PolicyName(Policy::kNone) &&
@@ -288,7 +300,8 @@ absl::StatusOr<Plan> PlanJob(const JobSpec& spec, const Backend& backend,
   plan.ranks = {chosen.rank};
   plan.pareto = std::move(pareto);
   ExplainDecisions(spec, chosen.programs, profile, plan);
-  plan.notes = NotesOn(plan, inputs);
+  plan.notes =
+      NotesOn(plan, SecondsOf(chosen.programs.training, profile), inputs);
   if (!plan.fits) {
     EBB_RETURN_IF_ERROR(ExplainMisfit(spec, graph, inputs, plan));
   }

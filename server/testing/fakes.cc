@@ -135,6 +135,13 @@ void TestCoordinator::Start() {
     made.policy = spec.memory.policy;
     return absl::StatusOr<Plan>(made);
   };
+  parts.measure_ops = [this](const v1::JobSpec&, const std::function<bool()>&) {
+    return measured;
+  };
+  parts.keep_op_times = [this](const Backend&,
+                               const std::map<std::string, double>& seconds) {
+    op_times = seconds;
+  };
   parts.dump_job = [](const JobSpec&, const Plan&, const Backend&) {
     return absl::StatusOr<std::string>("the program");
   };

@@ -86,6 +86,10 @@ class TestCoordinator {
   FakeInventory inventory;
   // What plan_job returns, less the backend.
   Plan plan;
+  // What measure_ops returns, and what keep_op_times was given last.
+  absl::StatusOr<std::map<std::string, double>> measured =
+      std::map<std::string, double>();
+  std::map<std::string, double> op_times;
   // What check_files says, and which mistakes it was told of.
   JobFiles files;
   std::vector<v1::Violation> files_wrong;

@@ -66,8 +66,36 @@ CostProfile RooflineProfile(const Backend& backend) {
   return profile;
 }
 
+std::string OpKey(Op op, const OpAttrs& attrs, Types types, uint32_t bound) {
+  const OpDef& def = GetOpDef(op);
+  std::string key = absl::StrCat(def.name, bound == 0 ? " forward" : " d(");
+  for (int slot = 0; slot < def.num_slots() && bound != 0; ++slot) {
+    if (HasSlot(bound, slot)) absl::StrAppend(&key, def.slots[slot].name, ",");
+  }
+  if (bound != 0) key.back() = ')';
+  for (const TensorType& type : types) {
+    if (!type.bound()) {
+      key += " -";
+      continue;
+    }
+    absl::StrAppend(&key, " ", DTypeName(type.dtype), "[");
+    for (int d = 0; d < type.rank; ++d)
+      absl::StrAppend(&key, type.dims[d], ",");
+    key.back() = ']';
+  }
+  if (attrs.num_heads > 0) {
+    absl::StrAppend(&key, " heads ", attrs.num_heads, "/", attrs.num_kv_heads);
+  }
+  if (attrs.seq_len > 0) absl::StrAppend(&key, " seq ", attrs.seq_len);
+  return key;
+}
+
 double OpSeconds(Op op, const OpAttrs& attrs, Types types, uint32_t bound,
                  const CostProfile& profile) {
+  if (!profile.measured.empty()) {
+    const auto found = profile.measured.find(OpKey(op, attrs, types, bound));
+    if (found != profile.measured.end()) return found->second;
+  }
   const OpDef& def = GetOpDef(op);
   double flops =
       static_cast<double>(bound == 0 ? def.forward_flops(attrs, types)
@@ -116,6 +144,17 @@ double NodeSeconds(const Graph& graph, const Node& node,
   return OpSeconds(node.op, node.attrs, types, 0, profile);
 }
 
+InstructionTypes::InstructionTypes(const Instruction& instruction)
+    : types(GetOpDef(instruction.op).slots.size()) {
+  for (const Operand& operand : instruction.operands) {
+    // The gradient of a parameter is wider than it.
+    if (!operand.gradient || !types[operand.slot].bound()) {
+      types[operand.slot] = operand.type;
+    }
+    if (operand.gradient && operand.written) bound |= Reads(operand.slot);
+  }
+}
+
 StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
   StepSeconds seconds;
   for (size_t b = 0; b < program.blocks.size(); ++b) {
@@ -127,19 +166,15 @@ StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
     }
     for (const Instruction& instruction : block.instructions) {
       if (instruction.kind != InstructionKind::kCompute) continue;
-      const OpDef& def = GetOpDef(instruction.op);
-      std::vector<TensorType> types(def.slots.size());
-      uint32_t bound = 0;
-      for (const Operand& operand : instruction.operands) {
-        // The gradient of a parameter is wider than it.
-        if (!operand.gradient || !types[operand.slot].bound()) {
-          types[operand.slot] = operand.type;
-        }
-        if (operand.gradient && operand.written) bound |= Reads(operand.slot);
-      }
+      const InstructionTypes call(instruction);
       const double own = times * OpSeconds(instruction.op, instruction.attrs,
-                                           types, bound, profile);
+                                           call.types, call.bound, profile);
       seconds.total += own;
+      const bool measured =
+          !profile.measured.empty() &&
+          profile.measured.count(OpKey(instruction.op, instruction.attrs,
+                                       call.types, call.bound)) != 0;
+      if (measured) seconds.measured += own;
       if (instruction.phase == Phase::kRecompute) seconds.recompute += own;
     }
   }

@@ -1,9 +1,13 @@
 // What operations take on a machine: the named input from which the planner
-// counts seconds. Without measurements it is a roofline (Williams et al. 2009):
-// an op takes as long as its arithmetic or its bytes do, whichever is more.
+// counts seconds. An op on types that were measured takes what was measured.
+// All else goes by a roofline (Williams et al. 2009): an op takes as long as
+// its arithmetic or its bytes do, whichever is more.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/ops/op_def.h"
@@ -19,6 +23,8 @@ struct CostProfile {
   double other_flops_per_second = 0;
   double bytes_per_second = 0;  // of operands read or written
   double launch_seconds = 0;    // of every op, however small
+  // Seconds of one run, by OpKey.
+  std::map<std::string, double> measured;
 
   bool operator==(const CostProfile&) const = default;
 };
@@ -26,6 +32,10 @@ struct CostProfile {
 // Rates that machines of this kind reach, for all threads together: what the
 // bench measures on AVX-512 and published peaks elsewhere.
 CostProfile RooflineProfile(const Backend& backend);
+
+// Names what an op's time depends on: "linear forward bf16[1024,768] ...", one
+// line. The same for the forward pass and for what is computed again.
+std::string OpKey(Op op, const OpAttrs& attrs, Types types, uint32_t bound);
 
 // Seconds of one run of the op on these types: forward (bound 0) or the
 // gradients of `bound`. Operands are all bound slots and, backward, their
@@ -39,10 +49,21 @@ double OpSeconds(Op op, const OpAttrs& attrs, Types types, uint32_t bound,
 double NodeSeconds(const Graph& graph, const Node& node,
                    const CostProfile& profile);
 
-// Seconds of a step, and of these those of what is computed again.
+// Types of an instruction's slots, and the gradients that it computes (0: it
+// runs forward).
+struct InstructionTypes {
+  std::vector<TensorType> types;
+  uint32_t bound = 0;
+
+  explicit InstructionTypes(const Instruction& instruction);
+};
+
+// Seconds of a step, and of these those of what is computed again, and of ops
+// that were measured.
 struct StepSeconds {
   double total = 0;
   double recompute = 0;
+  double measured = 0;
 };
 StepSeconds SecondsOf(const Program& program, const CostProfile& profile);
 

@@ -204,4 +204,27 @@ struct Program {
   ProgramAccount account;
 };
 
+// Calls visit(block, instruction) for every instruction of a step that
+// computes, in order, as often as it runs.
+template <typename Visit>
+void ForEachCompute(const Program& program, const Visit& visit) {
+  const auto run = [&](int begin, int end) {
+    for (int b = begin; b < end; ++b) {
+      const Block& block = program.blocks[b];
+      for (int i = 0; i < (block.one_row ? 1 : block.count); ++i) {
+        for (const Instruction& instruction : block.instructions) {
+          if (instruction.kind == InstructionKind::kCompute) {
+            visit(block, instruction);
+          }
+        }
+      }
+    }
+  };
+  run(0, program.begin_microbatch);
+  for (int m = 0; m < program.num_microbatches; ++m) {
+    run(program.begin_microbatch, program.end_microbatch);
+  }
+  run(program.end_microbatch, static_cast<int>(program.blocks.size()));
+}
+
 }  // namespace ebb

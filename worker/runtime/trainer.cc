@@ -20,8 +20,10 @@
 #include "worker/runtime/arena_memory.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
+#include "worker/runtime/op_times.h"
 #include "worker/runtime/plan_check.h"
 #include "worker/runtime/resident_memory.h"
+#include "worker/runtime/timing_device.h"
 
 namespace ebb {
 namespace {
@@ -60,10 +62,16 @@ class LimitedSource final : public BatchSource {
 
 }  // namespace
 
+// Steps whose ops are timed, from the second one on: the first also warms up.
+constexpr int64_t kTimedSteps = 3;
+
 // Members are in the order in which they need each other.
 struct Trainer::State {
-  explicit State(TrainerSetup trainer_setup)
-      : setup(std::move(trainer_setup)) {}
+  explicit State(TrainerSetup trainer_setup) : setup(std::move(trainer_setup)) {
+    auto timing = std::make_unique<TimingDevice>(std::move(setup.device));
+    timing_device = timing.get();
+    setup.device = std::move(timing);
+  }
 
   // Creation, in this order.
   absl::Status Check() const;
@@ -76,6 +84,8 @@ struct Trainer::State {
   absl::Status Train(TrainerObserver& observer);
   absl::Status FollowOrders(TrainerObserver& observer);
   absl::StatusOr<StepReport> RunStep(int64_t step);
+  absl::StatusOr<StepReport> RunTimedStep(int64_t step,
+                                          TrainerObserver& observer);
   absl::Status CountSkipped(const StepReport& report);
   absl::Status Evaluate(TrainerObserver& observer);
   void Save(TrainerObserver& observer);
@@ -86,6 +96,7 @@ struct Trainer::State {
   bool evaluates() const { return spec().eval.every > 0; }
 
   TrainerSetup setup;
+  TimingDevice* timing_device = nullptr;  // setup.device
   JobPrograms programs;
   int64_t evaluation_sequences = 0;
   std::vector<std::string> plan_differences;
@@ -98,8 +109,10 @@ struct Trainer::State {
   std::unique_ptr<Executor> evaluation_executor;  // null: no evaluation
 
   int64_t last_step = 0;
-  int64_t next_position = 0;      // in the training order
-  int num_skipped = 0;            // consecutive
+  int64_t next_position = 0;  // in the training order
+  int num_skipped = 0;        // consecutive
+  int64_t steps_run = 0;      // of this attempt
+  OpTimes op_times;
   double checkpoint_seconds = 0;  // since the last step
 };
 
@@ -227,7 +240,8 @@ absl::Status Trainer::State::Train(TrainerObserver& observer) {
   observer.OnStarted(state_arena.bytes(), step_arena.bytes(), plan_differences);
   while (last_step < spec().steps) {
     EBB_RETURN_IF_ERROR(FollowOrders(observer));
-    EBB_ASSIGN_OR_RETURN(const StepReport report, RunStep(last_step + 1));
+    EBB_ASSIGN_OR_RETURN(const StepReport report,
+                         RunTimedStep(last_step + 1, observer));
     last_step = report.step;
     next_position += spec().global_batch;
     observer.OnStep(report);
@@ -256,6 +270,21 @@ absl::Status Trainer::State::FollowOrders(TrainerObserver& observer) {
         break;
     }
   }
+}
+
+absl::StatusOr<StepReport> Trainer::State::RunTimedStep(
+    int64_t step, TrainerObserver& observer) {
+  ++steps_run;
+  if (steps_run == 1 || steps_run > 1 + kTimedSteps) return RunStep(step);
+  const Program& program = training_executor->program();
+  timing_device->StartTiming(OpTimes::NumLaunches(program));
+  EBB_ASSIGN_OR_RETURN(const StepReport report, RunStep(step));
+  EBB_RETURN_IF_ERROR(op_times.Add(program, timing_device->backend(),
+                                   timing_device->StopTiming()));
+  if (steps_run == 1 + kTimedSteps) {
+    observer.OnOpTimes(std::exchange(op_times, {}).Means());
+  }
+  return report;
 }
 
 absl::StatusOr<StepReport> Trainer::State::RunStep(int64_t step) {

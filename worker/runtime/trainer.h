@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ class TrainerObserver {
   virtual void OnStep(const StepReport& report) = 0;
   virtual void OnEval(const EvalResult& result) = 0;
   virtual void OnCheckpoint(const CheckpointResult& result) = 0;
+  // What each op took (OpTimes::Means), once, after the first steps.
+  virtual void OnOpTimes(const std::map<std::string, double>& seconds) = 0;
   // One line for the job's log.
   virtual void OnLog(absl::string_view line) = 0;
   // Polled before every step, and after the last one, until it says kNone. Must

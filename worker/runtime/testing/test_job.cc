@@ -109,6 +109,10 @@ void RecordingObserver::OnEval(const EvalResult& result) {
 void RecordingObserver::OnCheckpoint(const CheckpointResult& result) {
   run.checkpoints.push_back(result);
 }
+void RecordingObserver::OnOpTimes(
+    const std::map<std::string, double>& seconds) {
+  run.op_seconds = seconds;
+}
 void RecordingObserver::OnLog(absl::string_view line) {
   run.log.emplace_back(line);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,6 +59,7 @@ struct JobRun {
   std::vector<StepReport> steps;
   std::vector<EvalResult> evals;
   std::vector<CheckpointResult> checkpoints;
+  std::map<std::string, double> op_seconds;
   std::vector<std::string> log;
   TrainerFinish finish;
 };
@@ -75,6 +77,7 @@ class RecordingObserver final : public TrainerObserver {
   void OnStep(const StepReport& report) override;
   void OnEval(const EvalResult& result) override;
   void OnCheckpoint(const CheckpointResult& result) override;
+  void OnOpTimes(const std::map<std::string, double>& seconds) override;
   void OnLog(absl::string_view line) override;
   TrainerOrder NextOrder() override;
 

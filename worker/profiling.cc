@@ -1,0 +1,122 @@
+#include "worker/profiling.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/device.h"
+#include "kernels/philox.h"
+#include "kernels/status.h"
+#include "nlohmann/json.hpp"
+#include "proto/convert.h"
+#include "proto/spec.pb.h"
+#include "proto/spec_reader.h"
+#include "worker/program/job_programs.h"
+#include "worker/program/policy.h"
+#include "worker/runtime/arena_memory.h"
+#include "worker/runtime/executor.h"
+#include "worker/runtime/model_state.h"
+#include "worker/runtime/op_times.h"
+#include "worker/runtime/timing_device.h"
+
+namespace ebb {
+namespace {
+
+// So many layers are more than caches hold, so that each finds its weights
+// where it would in a deep model.
+constexpr int kMostLayers = 4;
+constexpr int kMostMicrobatches = 2;
+constexpr int kTimedSteps = 3;
+
+class RandomTokens final : public BatchSource {
+ public:
+  explicit RandomTokens(int64_t vocab) : vocab_(vocab) {}
+
+  absl::Status Fill(int64_t first_sequence, std::span<int32_t> tokens,
+                    std::span<int32_t> targets) override {
+    for (size_t n = 0; n < tokens.size(); ++n) {
+      const auto draw = philox::Draw(philox::Key(1, 2), n, first_sequence, 0);
+      tokens[n] = static_cast<int32_t>(draw[0] % vocab_);
+      targets[n] = static_cast<int32_t>(draw[1] % vocab_);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t vocab_;
+};
+
+// The job with few layers and microbatches: with as many layers as fit.
+absl::StatusOr<JobPrograms> LowerSmallJob(JobSpec& spec, const Device& device) {
+  spec.memory.policy = Policy::kNone;
+  spec.eval.every = 0;
+  spec.global_batch =
+      spec.micro_batch * std::min(kMostMicrobatches, spec.num_microbatches());
+  int64_t need = 0;
+  const int64_t have = device.AvailableBytes();
+  for (int layers = std::min(kMostLayers, spec.model.layers); layers > 0;
+       --layers) {
+    spec.model.layers = layers;
+    EBB_ASSIGN_OR_RETURN(const Graph graph, BuildTrainingGraph(spec));
+    EBB_ASSIGN_OR_RETURN(const Plan plan, MakePolicyPlan(graph, spec.memory));
+    EBB_ASSIGN_OR_RETURN(JobPrograms programs,
+                         LowerJob(spec, plan, device.backend(), 1));
+    need = programs.training.state_bytes + programs.step_bytes;
+    if (need <= have) return programs;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("one layer of the job does not fit this machine to be "
+                   "measured: need ",
+                   need, " bytes, have ", have));
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, double>> ProfileJob(
+    const JobSpec& spec, const std::function<bool()>& cancelled) {
+  EBB_ASSIGN_OR_RETURN(std::unique_ptr<Device> cpu,
+                       MakeCpuDevice(DescribeCpu(spec.threads)));
+  TimingDevice device(std::move(cpu));
+  JobSpec small = spec;
+  EBB_ASSIGN_OR_RETURN(const JobPrograms programs,
+                       LowerSmallJob(small, device));
+  const Program& program = programs.training;
+  EBB_ASSIGN_OR_RETURN(const ArenaMemory state,
+                       ArenaMemory::Allocate(device, program.state_bytes));
+  EBB_ASSIGN_OR_RETURN(const ArenaMemory step,
+                       ArenaMemory::Allocate(device, program.step_bytes));
+  const ArenaView arenas = {state.data(), state.bytes(), step.data(),
+                            step.bytes()};
+  ModelState(programs.graph, program, arenas).Initialize(small.seed);
+  EBB_ASSIGN_OR_RETURN(const std::unique_ptr<Executor> executor,
+                       Executor::Create(program, device, arenas,
+                                        {.precision = small.precision}));
+  RandomTokens tokens(small.model.vocab);
+  OpTimes times;
+  for (int n = 0; n <= kTimedSteps; ++n) {
+    if (cancelled()) return absl::CancelledError("the call was given up");
+    // The first step warms up.
+    if (n > 0) device.StartTiming(OpTimes::NumLaunches(program));
+    const StepScalars scalars = {
+        .seed = small.seed, .step = n + 1, .learning_rate = 1e-4f};
+    EBB_RETURN_IF_ERROR(executor->RunStep(scalars, tokens, 0).status());
+    if (n > 0) {
+      EBB_RETURN_IF_ERROR(
+          times.Add(program, device.backend(), device.StopTiming()));
+    }
+  }
+  return times.Means();
+}
+
+absl::StatusOr<std::string> ProfileJobText(
+    const std::string& spec_json, const std::function<bool()>& cancelled) {
+  EBB_ASSIGN_OR_RETURN(const v1::JobSpec message,
+                       ReadSpec(spec_json, "standard input", {}));
+  EBB_ASSIGN_OR_RETURN(const JobSpec spec, JobSpecFromMessage(message));
+  EBB_ASSIGN_OR_RETURN(const auto seconds, ProfileJob(spec, cancelled));
+  return nlohmann::json(seconds).dump();
+}
+
+}  // namespace ebb

@@ -1,0 +1,97 @@
+// What a profile measures is what plans ask for.
+#include "worker/profiling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "worker/program/cost_profile.h"
+#include "worker/runtime/testing/test_job.h"
+
+namespace ebb {
+namespace {
+
+using ::testing::HasSubstr;
+
+bool Never() { return false; }
+
+// Ops of the program that the profile has no time of.
+std::vector<std::string> Missing(const JobSpec& spec,
+                                 const std::map<std::string, double>& times) {
+  const Backend backend = MakeTestDevice(spec)->backend();
+  const PlannedJob job = PlanTestJob(spec, backend);
+  std::vector<std::string> missing;
+  ForEachCompute(
+      job.programs.training, [&](const Block&, const Instruction& instruction) {
+        const InstructionTypes call(instruction);
+        const std::string key =
+            OpKey(instruction.op, instruction.attrs, call.types, call.bound);
+        if (times.count(key) == 0) missing.push_back(key);
+      });
+  return missing;
+}
+
+// Few layers and microbatches tell the times of all, recompute included.
+TEST(Profiling, MeasuresEveryOpOfTheJob) {
+  for (JobSpec spec : {SmallJob(), SmallLlamaJob()}) {
+    spec.model.layers = 6;
+    spec.model.dropout = 0.1;
+    auto times = ProfileJob(spec, Never);
+    ASSERT_TRUE(times.ok()) << times.status();
+    for (const auto& [key, seconds] : *times) EXPECT_GT(seconds, 0) << key;
+    for (const Policy policy : {Policy::kNone, Policy::kFull, Policy::kCheap}) {
+      spec.memory.policy = policy;
+      EXPECT_THAT(Missing(spec, *times), ::testing::IsEmpty());
+    }
+    // Another micro batch has other ops.
+    spec.micro_batch = 1;
+    EXPECT_FALSE(Missing(spec, *times).empty());
+  }
+}
+
+// A trainer says what ops took in its first steps: the same ops, and together
+// not longer than the steps.
+TEST(Profiling, TrainerReportsTimesOfItsOps) {
+  JobSpec spec = SmallJob();
+  spec.memory.policy = Policy::kFull;
+  const JobRun run = RunJob(spec);
+  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
+  EXPECT_THAT(Missing(spec, run.op_seconds), ::testing::IsEmpty());
+  spec.steps = 3;  // too few: the first warms up, three are timed
+  EXPECT_TRUE(RunJob(spec).op_seconds.empty());
+}
+
+TEST(Profiling, MeasuredTimesReplaceTheRoofline) {
+  const JobSpec spec = SmallJob();
+  const Backend backend = MakeTestDevice(spec)->backend();
+  const PlannedJob job = PlanTestJob(spec, backend);
+  CostProfile profile = RooflineProfile(backend);
+  const double before = SecondsOf(job.programs.training, profile).total;
+  int64_t num_runs = 0;
+  ForEachCompute(job.programs.training,
+                 [&](const Block&, const Instruction& instruction) {
+                   const InstructionTypes call(instruction);
+                   profile.measured[OpKey(instruction.op, instruction.attrs,
+                                          call.types, call.bound)] = 2;
+                   ++num_runs;
+                 });
+  EXPECT_LT(before, 1);
+  EXPECT_DOUBLE_EQ(SecondsOf(job.programs.training, profile).total,
+                   2.0 * static_cast<double>(num_runs));
+}
+
+TEST(Profiling, SaysWhatIsWrong) {
+  EXPECT_EQ(ProfileJob(SmallJob(), [] { return true; }).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_FALSE(ProfileJobText("nonsense", Never).ok());
+  JobSpec huge = SmallJob();
+  huge.model.hidden = 1 << 16;
+  huge.model.ffn = 1 << 18;
+  const absl::Status status = ProfileJob(huge, Never).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("one layer"));
+}
+
+}  // namespace
+}  // namespace ebb
