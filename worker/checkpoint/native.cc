@@ -146,15 +146,6 @@ absl::Status Publish(FileSystem& files, const std::string& parent,
   return absl::OkStatus();
 }
 
-// Opens a file that a checkpoint must have.
-absl::StatusOr<InputFile> OpenData(const std::string& path) {
-  absl::StatusOr<InputFile> file = InputFile::Open(path);
-  if (absl::IsNotFound(file.status())) {
-    return absl::DataLossError(file.status().message());
-  }
-  return file;
-}
-
 absl::StatusOr<std::string> ReadManifestText(const std::string& directory) {
   const std::string path = PathWithin(directory, kManifestName);
   struct stat info;
@@ -169,7 +160,7 @@ absl::StatusOr<std::string> ReadManifestText(const std::string& directory) {
         absl::StrCat(path, " is not a manifest: ", info.st_size, " bytes"));
   }
   std::string text(static_cast<size_t>(info.st_size), '\0');
-  EBB_ASSIGN_OR_RETURN(const InputFile file, OpenData(path));
+  EBB_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   EBB_RETURN_IF_ERROR(file.Read(0, text.data(), info.st_size));
   return text;
 }
@@ -247,7 +238,13 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(
   }
   for (const ManifestFile& file : manifest->files) {
     const std::string path = PathWithin(reader.directory_, file.name);
-    EBB_ASSIGN_OR_RETURN(InputFile opened, OpenData(path));
+    absl::StatusOr<InputFile> data = InputFile::Open(path);
+    if (absl::IsNotFound(data.status())) {
+      // Pruned since its manifest was read, or broken.
+      EBB_RETURN_IF_ERROR(ReadManifestText(reader.directory_).status());
+      return absl::DataLossError(data.status().message());
+    }
+    EBB_ASSIGN_OR_RETURN(InputFile opened, std::move(data));
     if (opened.bytes() != file.bytes) {
       return absl::DataLossError(absl::StrCat(path, " has ", opened.bytes(),
                                               " bytes: want ", file.bytes));
@@ -407,6 +404,9 @@ absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
   absl::Status status;
   for (const std::string& name : doomed) {
     const std::string path = PathWithin(directory, name);
+    // Without its manifest it is no checkpoint any more: who opens it now finds
+    // none, not a broken one.
+    files.RemoveFile(PathWithin(path, kManifestName));
     const absl::Status failed = RemoveTree(files, path);
     if (failed.ok()) {
       removed.push_back(name);

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/philox.h"
@@ -113,6 +115,27 @@ TEST_F(Checkpoint, CanBeReadOnAfterItIsPruned) {
         reader->Read(tensor.name, tensor.role, tensor.type, out.data()).ok());
     EXPECT_EQ(memcmp(out.data(), tensor.data, tensor.type.bytes()), 0);
   }
+}
+
+// One that is pruned while it is opened is gone, not broken.
+TEST_F(Checkpoint, IsGoneWhileItIsPruned) {
+  constexpr int kNumCheckpoints = 60;
+  std::atomic<bool> done = false;
+  std::thread writer([&] {
+    for (int step = 1; step <= kNumCheckpoints; ++step) {
+      EXPECT_TRUE(Write(step).ok());
+      EXPECT_TRUE(PruneCheckpoints(parent_, 1).ok());
+    }
+    done = true;
+  });
+  while (!done) {
+    for (int step = 1; step <= kNumCheckpoints; ++step) {
+      const std::string path = Path(absl::StrCat("step-", step));
+      const absl::Status status = CheckpointReader::Open(path).status();
+      EXPECT_TRUE(status.ok() || absl::IsNotFound(status)) << status;
+    }
+  }
+  writer.join();
 }
 
 TEST_F(Checkpoint, ComesBackAsItWas) {

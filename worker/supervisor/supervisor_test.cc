@@ -242,7 +242,12 @@ TEST_F(Supervisor, EndsTheRanksWhereItsDirectoryWasRemoved) {
          kPatience,
          absl::Milliseconds(20)});
   const pid_t rank = StartedRanks(1)["ranks"][0]["pid"];
-  std::filesystem::remove_all(directory_);
+  // The supervisor writes into it meanwhile.
+  EXPECT_TRUE(Becomes([&] {
+    std::error_code error;
+    std::filesystem::remove_all(directory_, error);
+    return !std::filesystem::exists(directory_);
+  }));
   Wait();
   EXPECT_TRUE(Becomes([&] { return Ended(rank); }));
 }
