@@ -115,7 +115,7 @@ class CommandLine : public testing::Test {
 
 TEST_F(CommandLine, SurfaceIsFrozen) {
   EXPECT_EQ(CommandSurface(), R"(ebb --help --output --server
-plan --help SPEC --set --dump --rank --graph --budget --time-limit --check
+plan --help SPEC --set --dump --rank --profile --graph --budget --time-limit --check
 submit --help SPEC --set --watch --wait --request-id
 list --help --state --all
 get --help JOB

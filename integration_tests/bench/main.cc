@@ -9,9 +9,14 @@
 // - recompute: FLOPs computed again over the model's; its time: seconds of the
 //   recomputed ops over those of all others, within one step.
 // - cost of a policy: its step over that of `none`; the policies take turns.
+// - error: seconds of a step as predicted from op times that were measured just
+//   before, over the median measured. A process that shares the machine makes
+//   it larger.
+// `auto` has the mean of the peaks of `none` and `full` as its budget.
 // Beside them the planner: seconds to plan the largest model, and to lower one
 // candidate.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -33,6 +38,7 @@
 #include "kernels/device.h"
 #include "kernels/status.h"
 #include "nlohmann/json.hpp"
+#include "server/planner/plan_job.h"
 #include "worker/model/job_spec.h"
 
 namespace ebb::bench {
@@ -44,7 +50,7 @@ struct Options {
   std::vector<std::string> sections = {"planner", "steps"};
   std::vector<std::string> shapes = {"gpt2-124m", "llama"};
   std::vector<std::string> precisions = {"fp32", "bf16"};
-  std::vector<std::string> policies = {"none", "cheap", "full"};
+  std::vector<std::string> policies = {"none", "cheap", "full", "auto"};
   int steps = 3;
   int threads = 2;
   bool profile = false;
@@ -82,7 +88,7 @@ double RecomputeTime(const StepMeasurement& measured) {
 
 Policy PolicyOf(const std::string& name) {
   for (const Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
-                              Policy::kFull, Policy::kSqrt}) {
+                              Policy::kFull, Policy::kSqrt, Policy::kAuto}) {
     if (name == PolicyName(policy)) return policy;
   }
   EBB_CHECK(false);
@@ -206,6 +212,42 @@ void PrintProfile(const StepMeasurement& measured) {
   }
 }
 
+// Of `auto` the mean of the peaks of `none` and `full`; the others take what
+// they need.
+absl::StatusOr<int64_t> BudgetOf(JobSpec spec, const CostProfile& profile) {
+  constexpr int64_t kUnlimited = int64_t{1} << 50;
+  if (spec.memory.policy != Policy::kAuto) return kUnlimited;
+  spec.memory.budget_bytes = kUnlimited;
+  int64_t peaks = 0;
+  for (const Policy policy : {Policy::kNone, Policy::kFull}) {
+    spec.memory.policy = policy;
+    EBB_ASSIGN_OR_RETURN(const Plan plan,
+                         PlanJob(spec, DescribeCpu(spec.threads), profile));
+    peaks += plan.ranks[0].peak_bytes;
+  }
+  return peaks / 2;
+}
+
+// Says by how much `auto` is faster than `full`, round by round, if both ran.
+void CompareAutoWithFull(const std::vector<std::string>& policies,
+                         const std::vector<std::unique_ptr<StepBench>>& benches,
+                         Json& json) {
+  const StepMeasurement* full = nullptr;
+  const StepMeasurement* chosen = nullptr;
+  for (size_t n = 0; n < benches.size(); ++n) {
+    if (policies[n] == "full") full = &benches[n]->measured();
+    if (policies[n] == "auto") chosen = &benches[n]->measured();
+  }
+  if (full == nullptr || chosen == nullptr) return;
+  const double faster = MedianCost(*full, *chosen);
+  json["auto_faster_than_full"] = faster;
+  absl::PrintF(
+      "  auto within the mean of the peaks of none and full: %.1f%% faster "
+      "than "
+      "full\n",
+      100 * faster);
+}
+
 // One model at one precision: returns its part of the results.
 absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
                               DType precision) {
@@ -215,12 +257,17 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
                DTypeName(precision), spec.model.seq_len, spec.micro_batch,
                spec.global_batch);
   std::vector<std::unique_ptr<StepBench>> benches;
+  CostProfile profile = RooflineProfile(DescribeCpu(options.threads));
   for (const std::string& name : options.policies) {
     spec.memory.policy = PolicyOf(name);
+    EBB_ASSIGN_OR_RETURN(spec.memory.budget_bytes, BudgetOf(spec, profile));
     EBB_ASSIGN_OR_RETURN(std::unique_ptr<StepBench> bench,
-                         StepBench::Create(spec));
+                         StepBench::Create(spec, profile));
     EBB_RETURN_IF_ERROR(bench->WarmUp());
     benches.push_back(std::move(bench));
+    if (benches.size() == 1) {
+      EBB_ASSIGN_OR_RETURN(profile, benches.front()->MeasureOps());
+    }
   }
   for (int round = 0; round < options.steps; ++round) {
     for (const auto& bench : benches) EBB_RETURN_IF_ERROR(bench->Step());
@@ -234,9 +281,9 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
   PrintProducts(rates);
   absl::PrintF("  weighted rate of the products: %.1f GFLOP/s\n",
                product_rate * 1e-9);
-  absl::PrintF("  %-9s %9s %9s %10s %8s %10s %10s %10s\n", "policy", "tokens/s",
-               "step s", "peak MiB", "share", "recompute", "its time",
-               "step cost");
+  absl::PrintF("  %-9s %9s %9s %10s %8s %10s %10s %10s %10s %7s\n", "policy",
+               "tokens/s", "step s", "peak MiB", "share", "recompute",
+               "its time", "step cost", "predicted", "error");
   for (size_t n = 0; n < benches.size(); ++n) {
     const std::string& name = options.policies[n];
     EBB_RETURN_IF_ERROR(benches[n]->Profile());
@@ -244,17 +291,24 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
     const double seconds = Median(measured.step_seconds);
     const double cost = MedianCost(measured, first);
     const double recompute_time = RecomputeTime(measured);
-    absl::PrintF("  %-9s %9.1f %9.3f %10.1f %7.1f%% %9.1f%% %9.1f%% %9.1f%%\n",
-                 name, static_cast<double>(measured.tokens) / seconds, seconds,
-                 static_cast<double>(measured.peak_bytes) / (1 << 20),
-                 100 * measured.model_product_flops / seconds / product_rate,
-                 100 * measured.recompute_flops / measured.model_flops,
-                 100 * recompute_time, 100 * cost);
+    const double predicted = benches[n]->Predict(profile);
+    const double error = predicted / seconds - 1;
+    absl::PrintF(
+        "  %-9s %9.1f %9.3f %10.1f %7.1f%% %9.1f%% %9.1f%% %9.1f%% %10.3f "
+        "%6.1f%%\n",
+        name, static_cast<double>(measured.tokens) / seconds, seconds,
+        static_cast<double>(measured.peak_bytes) / (1 << 20),
+        100 * measured.model_product_flops / seconds / product_rate,
+        100 * measured.recompute_flops / measured.model_flops,
+        100 * recompute_time, 100 * cost, predicted, 100 * error);
     if (options.profile) PrintProfile(measured);
     json["policies"][name] = PolicyJson(measured, product_rate);
     json["policies"][name]["step_cost"] = cost;
     json["policies"][name]["recompute_time"] = recompute_time;
+    json["policies"][name]["predicted_seconds"] = predicted;
+    json["policies"][name]["prediction_error"] = error;
   }
+  CompareAutoWithFull(options.policies, benches, json);
   if (options.peer.empty()) return json;
   const StepMeasurement measured = first;
   benches.clear();  // their memory is the peer's now
@@ -323,6 +377,7 @@ int Run(Options options) {
     results["planner"] = *planner;
   }
   if (!HasSection(options, "steps")) options.shapes.clear();
+  std::vector<double> errors;
   for (const std::string& shape : options.shapes) {
     for (const std::string& precision : options.precisions) {
       const absl::StatusOr<Json> job = BenchJob(
@@ -332,9 +387,17 @@ int Run(Options options) {
                   << "\n";
         return 1;
       }
+      for (const auto& policy : (*job)["policies"]) {
+        errors.push_back(std::abs(policy["prediction_error"].get<double>()));
+      }
       results["jobs"].push_back(*job);
       std::cout << std::flush;
     }
+  }
+  if (!errors.empty()) {
+    results["median_prediction_error"] = Median(errors);
+    absl::PrintF("\nmedian error of predicted step times: %.1f%%\n",
+                 100 * Median(errors));
   }
   if (!options.json.empty()) {
     std::ofstream file(options.json);
@@ -363,7 +426,8 @@ int Main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--policy", options.policies,
                  "the first is what the others are compared with")
-      ->check(CLI::IsMember({"none", "selective", "cheap", "full", "sqrt"}))
+      ->check(
+          CLI::IsMember({"none", "selective", "cheap", "full", "sqrt", "auto"}))
       ->delimiter(',');
   app.add_option("--steps", options.steps, "timed steps")
       ->check(CLI::Range(1, 1000));

@@ -17,8 +17,9 @@ namespace {
 constexpr int kRounds = 5;
 
 // The policies whose planning is timed.
-constexpr Policy kPolicies[] = {Policy::kNone, Policy::kSelective,
-                                Policy::kCheap, Policy::kFull, Policy::kSqrt};
+constexpr Policy kPolicies[] = {Policy::kNone,  Policy::kSelective,
+                                Policy::kCheap, Policy::kFull,
+                                Policy::kSqrt,  Policy::kAuto};
 // What the layers of a segment do, in turn.
 constexpr Policy kSegmentPolicies[] = {Policy::kFull, Policy::kCheap,
                                        Policy::kNone, Policy::kSelective};
@@ -80,12 +81,13 @@ absl::StatusOr<double> LeastSeconds(const Call& call) {
 
 absl::StatusOr<PlannerMeasurement> MeasurePlanner() {
   const Backend backend = BuiltInCpuBackend();
+  const CostProfile profile = RooflineProfile(backend);
   PlannerMeasurement measured;
   JobSpec spec = LargestJob(128);
   for (const Policy policy : kPolicies) {
     spec.memory.policy = policy;
     EBB_ASSIGN_OR_RETURN(const double seconds, LeastSeconds([&] {
-                           return PlanJob(spec, backend).status();
+                           return PlanJob(spec, backend, profile).status();
                          }));
     measured.plans.push_back({"gpt-1t", PolicyName(policy), spec.model.layers,
                               spec.num_microbatches(), seconds});

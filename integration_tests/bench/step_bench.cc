@@ -15,9 +15,9 @@
 #include "kernels/ops/op_def.h"
 #include "kernels/philox.h"
 #include "kernels/status.h"
+#include "server/planner/plan_job.h"
 #include "worker/program/cost_profile.h"
 #include "worker/program/job_programs.h"
-#include "worker/program/policy.h"
 #include "worker/runtime/arena_memory.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
@@ -143,9 +143,9 @@ class JobBench final : public StepBench {
   JobBench(const JobSpec& spec, std::unique_ptr<Device> cpu)
       : spec_(spec), device_(std::move(cpu)), tokens_(spec.model.vocab) {}
 
-  absl::Status Prepare() {
-    EBB_ASSIGN_OR_RETURN(const Graph graph, BuildTrainingGraph(spec_));
-    EBB_ASSIGN_OR_RETURN(const Plan plan, MakePolicyPlan(graph, spec_.memory));
+  absl::Status Prepare(const CostProfile& profile) {
+    EBB_ASSIGN_OR_RETURN(const Plan plan,
+                         PlanJob(spec_, device_.backend(), profile));
     EBB_ASSIGN_OR_RETURN(programs_,
                          LowerJob(spec_, plan, device_.backend(), 1));
     const Program& program = programs_.training;
@@ -174,6 +174,22 @@ class JobBench final : public StepBench {
     device_.StartTiming(OpTimes::NumLaunches(programs_.training));
     EBB_RETURN_IF_ERROR(Run().status());
     return Attribute(programs_.training, device_.StopTiming(), measured_);
+  }
+  absl::StatusOr<CostProfile> MeasureOps() override {
+    constexpr int kSteps = 3;
+    OpTimes times;
+    for (int n = 0; n < kSteps; ++n) {
+      device_.StartTiming(OpTimes::NumLaunches(programs_.training));
+      EBB_RETURN_IF_ERROR(Run().status());
+      EBB_RETURN_IF_ERROR(times.Add(programs_.training, device_.backend(),
+                                    device_.StopTiming()));
+    }
+    CostProfile profile = RooflineProfile(device_.backend());
+    profile.measured = times.Means();
+    return profile;
+  }
+  double Predict(const CostProfile& profile) const override {
+    return SecondsOf(programs_.training, profile).total;
   }
   const StepMeasurement& measured() const override { return measured_; }
 
@@ -204,11 +220,11 @@ class JobBench final : public StepBench {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(
-    const JobSpec& spec) {
+    const JobSpec& spec, const CostProfile& profile) {
   EBB_ASSIGN_OR_RETURN(std::unique_ptr<Device> cpu,
                        MakeCpuDevice(DescribeCpu(spec.threads)));
   auto bench = std::make_unique<JobBench>(spec, std::move(cpu));
-  EBB_RETURN_IF_ERROR(bench->Prepare());
+  EBB_RETURN_IF_ERROR(bench->Prepare(profile));
   return bench;
 }
 

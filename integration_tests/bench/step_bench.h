@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/model/job_spec.h"
+#include "worker/program/cost_profile.h"
 
 namespace ebb::bench {
 
@@ -57,14 +58,19 @@ struct StepMeasurement {
 // seed.
 class StepBench {
  public:
-  // Plans, takes the arenas and draws weights.
+  // Plans with what ops take by `profile`, takes the arenas and draws weights.
   // Errors: those of planning, of missing memory and of the executor.
-  static absl::StatusOr<std::unique_ptr<StepBench>> Create(const JobSpec& spec);
+  static absl::StatusOr<std::unique_ptr<StepBench>> Create(
+      const JobSpec& spec, const CostProfile& profile);
   virtual ~StepBench() = default;
 
   virtual absl::Status WarmUp() = 0;   // one step, not counted
   virtual absl::Status Step() = 0;     // joins step_seconds
   virtual absl::Status Profile() = 0;  // one step with every launch timed
+  // Measures what its ops take, by three more steps.
+  virtual absl::StatusOr<CostProfile> MeasureOps() = 0;
+  // Seconds of a step as a plan counts them.
+  virtual double Predict(const CostProfile& profile) const = 0;
   virtual const StepMeasurement& measured() const = 0;
 };
 
