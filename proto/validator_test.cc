@@ -431,10 +431,6 @@ TEST(Validator, RefusesProductsBeyondCounters) {
 TEST(Validator, RefusesByNameWhatIsNotBuilt) {
   const std::vector<std::pair<std::string, Change>> cases = {
       {"precision", [](auto* s) { s->set_precision(v1::PRECISION_FP16); }},
-      {"model.activation",
-       [](auto* s) {
-         s->mutable_model()->set_activation(v1::ACTIVATION_RELU);
-       }},
       {"model.experts", [](auto* s) { s->mutable_model()->set_experts(4); }},
       {"parallel.data", [](auto* s) { s->mutable_parallel()->set_data(2); }},
       {"parallel.tensor",

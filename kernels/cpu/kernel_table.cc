@@ -33,6 +33,7 @@ constexpr auto kAttentionContext =
 constexpr auto kAttention =
     InBoth(cpu::AttentionForward, cpu::AttentionBackward);
 constexpr auto kGelu = InBoth(cpu::GeluForward, cpu::GeluBackward);
+constexpr auto kRelu = InBoth(cpu::ReluForward, cpu::ReluBackward);
 constexpr auto kSwiglu = InBoth(cpu::SwigluForward, cpu::SwigluBackward);
 constexpr auto kDropout = InBoth(cpu::DropoutForward, cpu::DropoutBackward);
 // Both gradients of add pass through.
@@ -62,6 +63,7 @@ constexpr KernelTable MakeTable() {
   row(Op::kAttentionContext) = kAttentionContext;
   row(Op::kAttention) = kAttention;
   row(Op::kGelu) = kGelu;
+  row(Op::kRelu) = kRelu;
   row(Op::kSwiglu) = kSwiglu;
   row(Op::kDropout) = kDropout;
   row(Op::kAdd) = kAdd;
@@ -71,7 +73,7 @@ constexpr KernelTable MakeTable() {
   row(Op::kSquaredNorm) = kSquaredNorm;
   row(Op::kClipScale) = kClipScale;
   row(Op::kAdamw) = kAdamw;
-  static_assert(kNumOps == 20, "every op has a line here");
+  static_assert(kNumOps == 21, "every op has a line here");
   return table;
 }
 

@@ -30,6 +30,8 @@ void AttentionForward(const OpCall& call, Stream);
 void AttentionBackward(const OpCall& call, Stream);
 void GeluForward(const OpCall& call, Stream);
 void GeluBackward(const OpCall& call, Stream);
+void ReluForward(const OpCall& call, Stream);
+void ReluBackward(const OpCall& call, Stream);
 void SwigluForward(const OpCall& call, Stream);
 void SwigluBackward(const OpCall& call, Stream);
 void DropoutForward(const OpCall& call, Stream);

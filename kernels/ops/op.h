@@ -18,6 +18,7 @@ enum class Op : uint8_t {
   kAttentionContext,
   kAttention,
   kGelu,
+  kRelu,
   kSwiglu,
   kDropout,
   kAdd,

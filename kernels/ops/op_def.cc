@@ -18,6 +18,7 @@
 #include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/position_embedding.h"
+#include "kernels/ops/relu.h"
 #include "kernels/ops/rms_norm.h"
 #include "kernels/ops/rope.h"
 #include "kernels/ops/squared_norm.h"
@@ -40,6 +41,7 @@ constexpr const OpDef* kOpDefs[] = {
     &attention_context::kDef,
     &attention::kDef,
     &gelu::kDef,
+    &relu::kDef,
     &swiglu::kDef,
     &dropout::kDef,
     &add::kDef,

@@ -291,6 +291,15 @@ std::vector<OpCase> GeluCases() {
   return cases;
 }
 
+std::vector<OpCase> ReluCases() {
+  std::vector<OpCase> cases;
+  for (auto [rows, width] : Sizes<2>{
+           {1, 1}, {5, 3}, {4, 17}, {3, 32}, {2, 64}, {33, 65}, {31, 257}}) {
+    cases.push_back(MakeCase(Op::kRelu, {}, {F32(rows, width)}));
+  }
+  return cases;
+}
+
 std::vector<OpCase> SwigluCases() {
   std::vector<OpCase> cases;
   for (auto [rows, width] :
@@ -451,6 +460,7 @@ constexpr MakeCases kMakeCases[] = {
     AttentionContextCases,
     AttentionCases,
     GeluCases,
+    ReluCases,
     SwigluCases,
     DropoutCases,
     AddCases,

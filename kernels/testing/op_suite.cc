@@ -302,11 +302,10 @@ Values RunKernel(const Trial& trial, Kernel kernel, const Backend& backend,
 }
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](double one, double other) {
-                      return std::bit_cast<uint64_t>(one) ==
-                             std::bit_cast<uint64_t>(other);
-                    });
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [](double one, double other) {
+        return std::bit_cast<uint64_t>(one) == std::bit_cast<uint64_t>(other);
+      });
 }
 
 // Describes the worst deviation of `got`, or returns an empty text. An element
@@ -360,9 +359,12 @@ void CompareWithReference(const Trial& trial, const Values& got,
     }
     TensorType type = trial.op_case.types[slot];
     if (trial.bound != 0) type = GradientType(def.role, type);
+    // Integers are exact.
+    const double tolerance = type.dtype == DType::kI32   ? 0
+                             : type.dtype == DType::kF64 ? kDoubleTolerance
+                                                         : kTolerance;
     const std::string deviation =
-        Deviation(got[slot], trial.expected[slot],
-                  type.dtype == DType::kF64 ? kDoubleTolerance : kTolerance,
+        Deviation(got[slot], trial.expected[slot], tolerance,
                   type.dtype == DType::kBf16 ? kBf16Rounding : 0);
     if (!deviation.empty()) {
       failures.push_back(absl::StrCat(def.name, ": ", deviation));

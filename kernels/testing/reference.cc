@@ -22,6 +22,7 @@ constexpr Kernels kKernels[] = {
     {AttentionContextForward, AttentionContextBackward},
     {AttentionForward, AttentionBackward},
     {GeluForward, GeluBackward},
+    {ReluForward, ReluBackward},
     {SwigluForward, SwigluBackward},
     {DropoutForward, DropoutBackward},
     {AddForward, nullptr},

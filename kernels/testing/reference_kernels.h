@@ -20,6 +20,8 @@ void LinearForward(Call& c);
 void LinearBackward(Call& c);
 void GeluForward(Call& c);
 void GeluBackward(Call& c);
+void ReluForward(Call& c);
+void ReluBackward(Call& c);
 void SwigluForward(Call& c);
 void SwigluBackward(Call& c);
 void DropoutForward(Call& c);

@@ -12,6 +12,7 @@
 #include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/position_embedding.h"
+#include "kernels/ops/relu.h"
 #include "kernels/ops/rms_norm.h"
 #include "kernels/ops/rope.h"
 #include "kernels/ops/swiglu.h"
@@ -291,6 +292,37 @@ void GeluBackward(Call& c) {
     const double t = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
     const double du = kGeluScale * (1 + 3 * kGeluCubic * x * x);
     c.grads[kX][i] = c.grads[kY][i] * ((1 + t) / 2 + x / 2 * (1 - t * t) * du);
+  }
+}
+
+void ReluForward(Call& c) {
+  using namespace relu;
+  const int64_t columns = c.types[kX].dims[1];
+  const int64_t words = c.types[kMask].dims[1];
+  for (int64_t n = 0; n < c.types[kX].dims[0]; ++n) {
+    std::vector<uint32_t> mask(words, 0);
+    for (int64_t f = 0; f < columns; ++f) {
+      const double x = c.slots[kX][n * columns + f];
+      const bool alive = !(x <= 0);
+      c.slots[kY][n * columns + f] = alive ? x : 0;
+      if (alive) mask[f / kMaskBits] |= uint32_t{1} << f % kMaskBits;
+    }
+    for (int64_t w = 0; w < words; ++w) {
+      c.slots[kMask][n * words + w] = static_cast<int32_t>(mask[w]);
+    }
+  }
+}
+
+void ReluBackward(Call& c) {
+  using namespace relu;
+  if (c.grads[kX].empty()) return;
+  const int64_t columns = c.types[kX].dims[1];
+  const int64_t words = c.types[kMask].dims[1];
+  for (int64_t i = 0; i < Size(c.grads[kX]); ++i) {
+    const int64_t n = i / columns, f = i % columns;
+    const auto word = static_cast<uint32_t>(
+        static_cast<int32_t>(c.slots[kMask][n * words + f / kMaskBits]));
+    c.grads[kX][i] = word >> f % kMaskBits & 1 ? c.grads[kY][i] : 0;
   }
 }
 

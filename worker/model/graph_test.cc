@@ -96,11 +96,19 @@ TEST(Transformer, EveryMixOfOptionsIsAGraph) {
   EXPECT_TRUE(fingerprints.insert(Build(model).Fingerprint()).second);
 }
 
-TEST(Transformer, ReluIsNotBuilt) {
+// What backward reads of ReLU is a bit an element.
+TEST(Transformer, ReluHasAMask) {
   ModelSpec model = Gpt2Small();
   model.activation = Activation::kRelu;
-  EXPECT_EQ(BuildTransformer(model, 1, 8, 1, true).status().code(),
-            absl::StatusCode::kUnimplemented);
+  const Graph graph = Build(model);
+  for (const Value& value : graph.values) {
+    if (value.name != "L*.mlp.act.mask") continue;
+    EXPECT_EQ(value.type,
+              TensorType(DType::kI32, graph.micro_batch * graph.seq_len,
+                         model.ffn / 32));
+    return;
+  }
+  ADD_FAILURE() << "no mask";
 }
 
 TEST(Transformer, OneLayerStandsForAll) {

@@ -252,8 +252,10 @@ class Builder {
     const int64_t fc_width = gated ? 2 * model_.ffn : model_.ffn;
     const int fc =
         Linear(layer, "mlp.fc", {x}, model_.hidden, fc_width, kInitStd);
-    const int act = layer.Apply("mlp.act", gated ? Op::kSwiglu : Op::kGelu,
-                                Attrs(), {{fc}});
+    const Op op = gated                                    ? Op::kSwiglu
+                  : model_.activation == Activation::kRelu ? Op::kRelu
+                                                           : Op::kGelu;
+    const int act = layer.Apply("mlp.act", op, Attrs(), {{fc}});
     return Linear(layer, "mlp.out", {act}, model_.ffn, model_.hidden,
                   residual_std);
   }
@@ -339,9 +341,6 @@ absl::StatusOr<Graph> BuildTransformer(const ModelSpec& model,
                                        int64_t micro_batch, int64_t seq_len,
                                        int64_t loss_tokens, bool training,
                                        DType dtype) {
-  if (model.activation == Activation::kRelu) {
-    return absl::UnimplementedError("model.activation: relu is not built");
-  }
   if (seq_len > model.seq_len) {
     return absl::InvalidArgumentError(
         absl::StrCat("sequences of ", seq_len,

@@ -198,6 +198,19 @@ TEST(Lower, SavedBytesOfALayerAreThePapers) {
 // The list of a Llama block with fused attention, sbh (12 + 4 k/a + 6 f/h)
 // bytes in bf16, and the norms' rstd and the attention's lse in fp32; of them
 // `cheap` computes two norms' outputs, their rstd and the activation again.
+// The output of ReLU, for the product that reads it, and a bit an element for
+// its own gradient: its input is not kept.
+TEST(Lower, ReluKeepsABitInsteadOfItsInput) {
+  ModelSpec model = SmallModel(AttentionKind::kFused, 0, 4);
+  const auto saved = [&](Activation activation) {
+    model.activation = activation;
+    return Lowered(Build(model, 2), Named(Policy::kNone)).account.saved_bytes;
+  };
+  const int64_t elements = 2 * model.seq_len * model.ffn;
+  EXPECT_EQ(saved(Activation::kGelu) - saved(Activation::kRelu),
+            4 * (4 * elements - elements / 8));
+}
+
 // Queries and keys are kept as rope left them, once. Here in fp32, twice the
 // bytes.
 TEST(Lower, SavedBytesOfALlamaLayerAreThePapers) {

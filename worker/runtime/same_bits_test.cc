@@ -23,6 +23,7 @@ struct Variant {
   AttentionKind attention;
   double dropout;
   DType precision = DType::kF32;
+  Activation activation = Activation::kGelu;  // of those that are no Llama
 };
 
 constexpr Variant kVariants[] = {
@@ -30,6 +31,10 @@ constexpr Variant kVariants[] = {
     {"Unfused", false, AttentionKind::kUnfused, 0.1},
     {"FusedBf16", false, AttentionKind::kFused, 0.1, DType::kBf16},
     {"UnfusedBf16", false, AttentionKind::kUnfused, 0.1, DType::kBf16},
+    {"ReluFused", false, AttentionKind::kFused, 0.1, DType::kF32,
+     Activation::kRelu},
+    {"ReluUnfusedBf16", false, AttentionKind::kUnfused, 0.1, DType::kBf16,
+     Activation::kRelu},
     {"LlamaFused", true, AttentionKind::kFused, 0.1},
     {"LlamaUnfused", true, AttentionKind::kUnfused, 0.1},
     {"LlamaFusedNoDropout", true, AttentionKind::kFused, 0},
@@ -45,6 +50,7 @@ JobSpec Job(const Variant& variant) {
   spec.model.layers = 5;
   spec.model.attention = variant.attention;
   spec.model.dropout = variant.dropout;
+  if (!variant.llama) spec.model.activation = variant.activation;
   spec.global_batch = 6;
   spec.micro_batch = 2;
   spec.steps = 4;
@@ -73,9 +79,10 @@ std::map<std::string, JobSpec> JobsOf(const Variant& variant) {
       {"custom values", WithPolicy(base, Policy::kCustom)},
   };
   using Names = std::vector<std::string>;
-  jobs["custom op"].memory.recompute = variant.llama
-                                           ? Names{"swiglu", "rms_norm", "rope"}
-                                           : Names{"gelu", "layer_norm"};
+  jobs["custom op"].memory.recompute =
+      variant.llama ? Names{"swiglu", "rms_norm", "rope"}
+      : variant.activation == Activation::kRelu ? Names{"relu", "layer_norm"}
+                                                : Names{"gelu", "layer_norm"};
   // Other decisions in other layers.
   jobs["custom values"].memory.recompute = {"L1.mlp.*", "L3.attention_norm.*",
                                             "L*.qkv"};
