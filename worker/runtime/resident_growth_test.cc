@@ -1,6 +1,6 @@
 // Predicted memory is real memory: what a job adds to the resident memory of
 // its process is its arenas and the backend's `runtime`, within 2 %, from
-// creation to the last step (cases.md B2).
+// creation to the last step (cases.md B1 and B2, one rank).
 //
 // Every job runs in a child of its own, forked before this process has threads.
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct Growth {
   int64_t num_steps = 0;
 };
 
-JobSpec Job(Policy policy, DType precision) {
+JobSpec Job(Policy policy, DType precision, AttentionKind attention) {
   JobSpec spec = SmallJob();
   spec.precision = precision;
   spec.model.layers = 8;
@@ -32,7 +32,7 @@ JobSpec Job(Policy policy, DType precision) {
   spec.model.heads = spec.model.kv_heads = 8;
   spec.model.ffn = 2048;
   spec.model.seq_len = 512;
-  spec.model.attention = AttentionKind::kFused;
+  spec.model.attention = attention;
   spec.global_batch = 4;
   spec.micro_batch = 4;
   spec.steps = 3;
@@ -76,8 +76,9 @@ Growth MeasureInChild(const JobSpec& spec) {
   return growth;
 }
 
-void ExpectPredicted(Policy policy, DType precision) {
-  const Growth growth = MeasureInChild(Job(policy, precision));
+void ExpectPredicted(Policy policy, DType precision,
+                     AttentionKind attention = AttentionKind::kFused) {
+  const Growth growth = MeasureInChild(Job(policy, precision, attention));
   ASSERT_EQ(growth.num_steps, 3);
   const double predicted = static_cast<double>(growth.predicted);
   std::printf("predicted %.2f MB, at start %.2f, at the last step %.2f\n",
@@ -95,6 +96,10 @@ TEST(ResidentGrowth, IsThePredictedMemoryUnderNone) {
 
 TEST(ResidentGrowth, IsThePredictedMemoryUnderFull) {
   ExpectPredicted(Policy::kFull, DType::kF32);
+}
+
+TEST(ResidentGrowth, IsThePredictedMemoryUnderSelective) {
+  ExpectPredicted(Policy::kSelective, DType::kF32, AttentionKind::kUnfused);
 }
 
 TEST(ResidentGrowth, IsThePredictedMemoryInBf16) {
