@@ -31,8 +31,8 @@ JobSpec SmallJob(AttentionKind attention) {
 }
 
 Plan Planned(const JobSpec& spec) {
-  auto plan = PlanJob(spec, BuiltInCpuBackend(),
-                      RooflineProfile(BuiltInCpuBackend()));
+  auto plan =
+      PlanJob(spec, BuiltInCpuBackend(), RooflineProfile(BuiltInCpuBackend()));
   EXPECT_TRUE(plan.ok()) << plan.status();
   return *std::move(plan);
 }
@@ -119,7 +119,8 @@ TEST(PlanJob, MisfitNamesShortfallAndWhatFits) {
   EXPECT_THAT(plan.shortfall, HasSubstr("memory.policy full fits, with"));
   spec.memory.budget_bytes = 1;
   const std::string nothing = Planned(spec).shortfall;
-  EXPECT_THAT(nothing, HasSubstr("the smallest plan (memory.policy auto) needs"));
+  EXPECT_THAT(nothing,
+              HasSubstr("the smallest plan (memory.policy auto) needs"));
   EXPECT_THAT(nothing, HasSubstr("set memory.budget to one of these"));
   EXPECT_EQ(Planned(SmallJob(AttentionKind::kFused)).shortfall, "");
 }
@@ -162,10 +163,22 @@ TEST(PlanJob, PlansAJobFarLargerThanTheMachine) {
   spec.global_batch = 512;
   const Plan plan = Planned(spec);
   EXPECT_FALSE(plan.fits);
-  // 1008 billion parameters, 2 bytes each in bf16, which is the default.
-  EXPECT_NEAR(
-      static_cast<double>(plan.ranks[0].memory[MemoryClass::kParameters]),
-      2 * 1008.04e9, 0.005e12);
+  // 1008 billion parameters: 2 bytes each in bf16, 4 of gradient, 12 of master
+  // and moments. No 32-bit count anywhere.
+  const int64_t h = spec.model.hidden;
+  const int64_t parameters = 128 * (12 * h * h + 13 * h) +
+                             (spec.model.vocab + spec.model.seq_len) * h +
+                             2 * h;
+  const MemoryBytes& memory = plan.ranks[0].memory;
+  EXPECT_EQ(memory[MemoryClass::kParameters], 2 * parameters);
+  EXPECT_EQ(memory[MemoryClass::kGradients], 4 * parameters);
+  EXPECT_EQ(memory[MemoryClass::kOptimizer], 12 * parameters);
+  // Korthikanti et al. 2022, equation 7, and what is no matrix product.
+  const double s = 2048, width = static_cast<double>(h);
+  const double products = 72.0 * 512 * 128 * s * width * width *
+                          (1 + s / (6 * width) + 51200 / (12 * width * 128));
+  EXPECT_GT(plan.model_flops, products);
+  EXPECT_LT(plan.model_flops, 1.01 * products);
 }
 
 TEST(DumpJob, HasBothPrograms) {
