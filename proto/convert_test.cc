@@ -5,13 +5,50 @@
 #include <google/protobuf/util/time_util.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "proto/effective_spec.h"
 #include "proto/spec_reader.h"
 #include "proto/testing/spec_texts.h"
+#include "worker/program/job_programs.h"
 #include "worker/program/memory_class.h"
 
 namespace ebb {
 namespace {
+
+// Korthikanti et al. 2022, table 3; parameters by equation 2 of Narayanan et
+// al. 2021, which leaves the final norm out.
+TEST(Convert, PresetsOfTheLiteratureHaveTheirParameters) {
+  struct Shape {
+    const char* preset;
+    int64_t layers, hidden;
+    double billions;
+  };
+  for (const Shape& shape : {Shape{"gpt-22b", 48, 6144, 22.07},
+                             Shape{"gpt3-175b", 96, 12288, 174.62},
+                             Shape{"mt-nlg-530b", 105, 20480, 529.60},
+                             Shape{"gpt-1t", 128, 25600, 1008.04}}) {
+    SCOPED_TRACE(shape.preset);
+    const auto spec = ReadSpec(
+        absl::StrCat("model: {preset: ", shape.preset,
+                     "}\ndata: {train: /t}\nbatch: {global: 512, micro: 1}\n"
+                     "steps: 1\n"),
+        "spec.yaml", {});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto effective = EffectiveSpec(
+        *spec, {.threads = 1, .budget_bytes = 1, .host_budget_bytes = 1});
+    ASSERT_TRUE(effective.ok()) << effective.status();
+    const auto job = JobSpecFromMessage(*effective);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->num_microbatches(), 512);
+    const auto graph = BuildTrainingGraph(*job);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const int64_t h = shape.hidden;
+    const int64_t formula =
+        shape.layers * (12 * h * h + 13 * h) + (51200 + 2048) * h;
+    EXPECT_EQ(graph->num_parameters(), formula + 2 * h);
+    EXPECT_NEAR(static_cast<double>(formula) * 1e-9, shape.billions, 0.005);
+  }
+}
 
 TEST(Convert, EffectiveSpecToStruct) {
   const std::vector<std::string> sets = {"model.attention=unfused",
