@@ -101,6 +101,46 @@ TEST(FirstPath, PoliciesGiveTheSameBitsThroughTheService) {
   EXPECT_EQ(losses.size(), 1u);
 }
 
+// What is predicted of host memory is what is counted, and nothing else shows.
+TEST(FirstPath, OffloadedJobsGiveTheSameBitsFromHostMemory) {
+  Service service;
+  const std::string spec = BaseSpec(service);
+  const std::vector<std::string> changes = {"model.dropout=0.1", "steps=3"};
+  const std::string kept = service.Submit(spec, changes);
+  service.WaitForEnd(kept);
+  const auto base = service.Steps(kept);
+  ASSERT_EQ(base.size(), 3u);
+  for (const char* policy : {"none", "full"}) {
+    SCOPED_TRACE(policy);
+    std::vector<std::string> own = changes;
+    own.push_back(absl::StrCat("memory.policy=", policy));
+    own.push_back("memory.offload=host");
+    const std::string job = service.Submit(spec, own);
+    const nlohmann::json ended = service.WaitForEnd(job);
+    ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);
+    const int64_t host = Int(ended["plan"]["ranks"][0]["host_bytes"]);
+    EXPECT_GT(host, 0);
+    const auto steps = service.Steps(job);
+    ASSERT_EQ(steps.size(), base.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      EXPECT_EQ(steps[i]["loss"], base[i]["loss"]);
+      EXPECT_EQ(steps[i]["gradient_norm"], base[i]["gradient_norm"]);
+      EXPECT_EQ(Int(steps[i]["ranks"][0]["host_bytes"]), host);
+      EXPECT_TRUE(steps[i]["phase_seconds"].contains("offload_wait"));
+    }
+    EXPECT_EQ(Metric(service.Metrics(),
+                     absl::StrCat("ebb_train_host_memory_bytes{job_id=\"", job,
+                                  "\",rank=\"0\"}")),
+              static_cast<double>(host));
+    own.push_back(absl::StrCat("memory.host_budget=", host - 1));
+    const CommandResult refused = service.Ebb(
+        {"submit", service.Write("offload.yaml", spec), "--set", own[0],
+         "--set", own[1], "--set", own[2], "--set", own[3], "--set", own[4]});
+    EXPECT_EQ(refused.exit_code, 9);
+    EXPECT_THAT(refused.err, HasSubstr("of host memory"));
+  }
+}
+
 TEST(FirstPath, EffectiveSpecCanBeSubmittedAgain) {
   Service service;
   const std::string job = service.Submit(BaseSpec(service), {"steps=2"});

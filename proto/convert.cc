@@ -42,6 +42,8 @@ static_assert(FromChoice<LrDecay>(v1::LR_DECAY_COSINE) == LrDecay::kCosine);
 static_assert(FromChoice<Policy>(v1::POLICY_NONE) == Policy::kNone);
 static_assert(FromChoice<Policy>(v1::POLICY_CUSTOM) == Policy::kCustom);
 static_assert(FromChoice<Policy>(v1::POLICY_AUTO) == Policy::kAuto);
+static_assert(FromChoice<Offload>(v1::OFFLOAD_NONE) == Offload::kNone);
+static_assert(FromChoice<Offload>(v1::OFFLOAD_DISK) == Offload::kDisk);
 
 DType PrecisionType(v1::Precision precision) {
   switch (precision) {
@@ -87,16 +89,16 @@ absl::StatusOr<Decision> DecisionFromMessage(const v1::Decision& message) {
   decision.seconds = message.seconds();
   decision.flops = message.flops();
   decision.reason = message.reason();
-  for (ActivationDecision known :
-       {ActivationDecision::kKeep, ActivationDecision::kRecompute,
-        ActivationDecision::kRecomputeTwice}) {
-    if (message.decision() == ActivationDecisionName(known)) {
+  for (const ActivationDecision known : kActivationDecisions) {
+    if (message.decision() == ActivationDecisionName(known) &&
+        message.offload_place() == OffloadPlaceName(known)) {
       decision.decision = known;
       return decision;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown decision: ", message.decision(), ": ", message.value()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown decision: ", message.decision(), " ",
+                   message.offload_place(), ": ", message.value()));
 }
 
 // "L*.mlp.act.y" in layers 0..95 -> "L0-L95.mlp.act.y", in one layer
@@ -161,6 +163,7 @@ absl::StatusOr<JobSpec> JobSpecFromMessage(const v1::JobSpec& spec) {
   job.memory.recompute = {memory.recompute().begin(), memory.recompute().end()};
   job.memory.budget_bytes = memory.budget();
   job.memory.host_budget_bytes = memory.host_budget();
+  job.memory.offload = FromChoice<Offload>(memory.offload());
   job.checkpoint.every = spec.checkpoint().every();
   job.checkpoint.keep = spec.checkpoint().keep();
   job.checkpoint.init_from = spec.checkpoint().init_from();
@@ -230,6 +233,7 @@ absl::StatusOr<Plan> PlanFromMessage(const v1::Plan& message) {
     copy.state_arena_bytes = rank.state_arena_bytes();
     copy.step_arena_bytes = rank.step_arena_bytes();
     copy.saved_bytes = rank.saved_bytes();
+    copy.host_bytes = rank.host_bytes();
   }
   for (const v1::PlanCandidate& candidate : message.pareto()) {
     plan.pareto.push_back({.policy = candidate.policy(),
@@ -261,6 +265,7 @@ v1::Plan PlanToMessage(const Plan& plan) {
     v1::Decision& copy = *message.add_decisions();
     copy.set_value(RangeName(decision));
     copy.set_decision(ActivationDecisionName(decision.decision));
+    copy.set_offload_place(OffloadPlaceName(decision.decision));
     copy.set_bytes(decision.bytes);
     copy.set_seconds(decision.seconds);
     copy.set_flops(decision.flops);
@@ -281,6 +286,7 @@ v1::Plan PlanToMessage(const Plan& plan) {
     copy.set_state_arena_bytes(rank.state_arena_bytes);
     copy.set_step_arena_bytes(rank.step_arena_bytes);
     copy.set_saved_bytes(rank.saved_bytes);
+    copy.set_host_bytes(rank.host_bytes);
   }
   for (const PlanCandidate& candidate : plan.pareto) {
     v1::PlanCandidate& copy = *message.add_pareto();
@@ -319,6 +325,7 @@ v1::Step StepToMessage(const StepReport& report, int attempt,
   phases["backward"] = report.phases.backward;
   phases["optimizer"] = report.phases.optimizer;
   phases["data_wait"] = report.phases.data_wait;
+  phases["offload_wait"] = report.phases.offload_wait;
   phases["checkpoint"] = report.phases.checkpoint;
   v1::RankStep& rank = *step.add_ranks();
   rank.set_rank(predicted.rank);
@@ -330,6 +337,7 @@ v1::Step StepToMessage(const StepReport& report, int attempt,
     bytes.set_peak_bytes(report.memory[memory_class]);
   }
   rank.set_saved_bytes(report.saved_bytes);
+  rank.set_host_bytes(report.host_bytes);
   rank.set_resident_bytes(report.resident_bytes);
   return step;
 }

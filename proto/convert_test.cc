@@ -134,6 +134,11 @@ Plan MakePlan() {
        .flops = 1e9,
        .reason = "cheap to compute"},
       {.value = "L*.qkv.y", .first_layer = 2, .last_layer = 2, .reason = ""},
+      {.value = "L*.mlp.fc.y",
+       .first_layer = 0,
+       .last_layer = 2,
+       .decision = ActivationDecision::kOffloadHost,
+       .reason = "slow to compute"},
       {.value = "embedding.y", .reason = ""}};
   plan.graph_fingerprint = 0xfedcba9876543210;
   plan.policy = Policy::kSqrt;
@@ -150,6 +155,7 @@ Plan MakePlan() {
   rank.state_arena_bytes = 7;
   rank.step_arena_bytes = 8;
   rank.saved_bytes = 9;
+  rank.host_bytes = 10;
   plan.ranks = {rank};
   plan.pareto = {{.policy = "full",
                   .peak_bytes = 5,
@@ -176,7 +182,10 @@ TEST(Convert, PlanThereAndBack) {
   EXPECT_EQ(message.decisions(0).value(), "L0-L3.mlp_act.y");
   EXPECT_EQ(message.decisions(0).decision(), "recompute");
   EXPECT_EQ(message.decisions(1).value(), "L2.qkv.y");
-  EXPECT_EQ(message.decisions(2).value(), "embedding.y");
+  EXPECT_EQ(message.decisions(2).decision(), "offload");
+  EXPECT_EQ(message.decisions(2).offload_place(), "host");
+  EXPECT_EQ(message.decisions(3).value(), "embedding.y");
+  EXPECT_EQ(message.ranks(0).host_bytes(), 10);
   EXPECT_EQ(message.ranks(0).memory().size(), size_t{kNumMemoryClasses});
 
   const auto back = PlanFromMessage(message);
@@ -188,6 +197,7 @@ TEST(Convert, PlanThereAndBack) {
   EXPECT_EQ(back->decisions[0].value, "L*.mlp_act.y");
   EXPECT_EQ(back->decisions[0].last_layer, 3);
   EXPECT_EQ(back->decisions[0].decision, ActivationDecision::kRecompute);
+  EXPECT_EQ(back->decisions[2].decision, ActivationDecision::kOffloadHost);
   // Nothing is lost on the way.
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
       message, PlanToMessage(*back)));
@@ -199,6 +209,9 @@ TEST(Convert, RefusesPlansItDoesNotKnow) {
   EXPECT_FALSE(PlanFromMessage(message).ok());
   message = PlanToMessage(MakePlan());
   message.mutable_decisions(0)->set_decision("forget");
+  EXPECT_FALSE(PlanFromMessage(message).ok());
+  message = PlanToMessage(MakePlan());
+  message.mutable_decisions(2)->set_offload_place("moon");
   EXPECT_FALSE(PlanFromMessage(message).ok());
   message = PlanToMessage(MakePlan());
   (*message.mutable_ranks(0)->mutable_memory())["cache"] = 1;
@@ -219,7 +232,9 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
   report.memory[MemoryClass::kSaved] = 4000;
   report.saved_bytes = 4100;
   report.resident_bytes = 9000;
+  report.host_bytes = 5000;
   report.phases.backward = 0.25;
+  report.phases.offload_wait = 0.125;
   const RankPlan predicted = MakePlan().ranks[0];
   const v1::Step step = StepToMessage(report, 3, "full", predicted,
                                       absl::FromUnixSeconds(1700000000));
@@ -230,6 +245,8 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
   EXPECT_TRUE(step.skipped());
   EXPECT_EQ(step.time().seconds(), 1700000000);
   EXPECT_EQ(step.phase_seconds().at("backward"), 0.25);
+  EXPECT_EQ(step.phase_seconds().at("offload_wait"), 0.125);
+  EXPECT_EQ(step.ranks(0).host_bytes(), 5000);
   ASSERT_EQ(step.ranks_size(), 1);
   EXPECT_EQ(step.ranks(0).memory().size(), size_t{kNumMemoryClasses});
   EXPECT_EQ(step.ranks(0).memory().at("saved").peak_bytes(), 4000);

@@ -669,12 +669,22 @@ class Checker {
     const v1::MemorySpec& memory = full_.memory();
     CheckBuiltChoice("memory.policy", memory.policy(),
                      *v1::Policy_descriptor());
+    CheckBuiltChoice("memory.offload", memory.offload(),
+                     *v1::Offload_descriptor(), "offloading to disk");
+    if (Usable({"memory.policy", "memory.offload"}) &&
+        memory.policy() == v1::POLICY_AUTO &&
+        memory.offload() == v1::OFFLOAD_HOST) {
+      AddNotBuilt("memory.offload", "host", "offloading under policy auto",
+                  "use none, or another policy");
+    }
     for (const auto& [path, value] :
-         {std::pair<std::string, v1::Offload>{"memory.offload",
-                                              memory.offload()},
-          {"memory.offload_optimizer", memory.offload_optimizer()},
+         {std::pair<std::string, v1::Offload>{"memory.offload_optimizer",
+                                              memory.offload_optimizer()},
           {"memory.offload_parameters", memory.offload_parameters()}}) {
-      CheckBuiltChoice(path, value, *v1::Offload_descriptor(), "offloading");
+      if (!Usable({path}) || value == v1::OFFLOAD_NONE) continue;
+      AddNotBuilt(
+          path, ChoiceWord(*v1::Offload_descriptor()->FindValueByNumber(value)),
+          "offloading of anything but saved values", "use none");
     }
     CheckBuiltChoice("memory.encode.format", memory.encode().format(),
                      *v1::EncodeFormat_descriptor(),

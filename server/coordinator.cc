@@ -220,7 +220,8 @@ struct Coordinator::LiveJob {
   int64_t bytes() const {
     int64_t sum = 0;
     for (const v1::RankPlan& rank : job.plan().ranks()) {
-      sum += rank.peak_bytes();
+      // Workers run on the CPU: host memory comes on top of the same.
+      sum += rank.peak_bytes() + rank.host_bytes();
     }
     return sum;
   }

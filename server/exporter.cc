@@ -202,6 +202,8 @@ void Exporter::StepStored(const std::string& job_id, int rank,
                       ? 0
                       : static_cast<double>(bytes->second.peak_bytes()));
     }
+    table_->Set("ebb_train_host_memory_bytes", {job_id, label},
+                static_cast<double>(part.host_bytes()));
     table_->Set("ebb_train_last_step_timestamp_seconds", {job_id, label},
                 static_cast<double>(step.time().seconds()) +
                     1e-9 * step.time().nanos());

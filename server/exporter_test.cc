@@ -51,6 +51,7 @@ v1::Step Step(int64_t number) {
   v1::RankStep& rank = *step.add_ranks();
   (*rank.mutable_memory())["saved"].set_peak_bytes(1000);
   (*rank.mutable_memory())["nonsense"].set_peak_bytes(7);
+  rank.set_host_bytes(300);
   step.mutable_time()->set_seconds(1700000000);
   return step;
 }
@@ -158,6 +159,9 @@ TEST_F(ExporterTest, StepsCountOnceInBothPlaces) {
   exporter_.AttemptStarted(LiveJob("aaaaaaaa", "n"), 1);
   exporter_.StepStored("aaaaaaaa", 0, Step(1), false);
   exporter_.StepStored("aaaaaaaa", 0, Step(2), false);
+  EXPECT_THAT(table_.Text(),
+              HasSubstr("ebb_train_host_memory_bytes{job_id=\"aaaaaaaa\","
+                        "rank=\"0\"} 300"));
   std::string page = table_.Text();
   EXPECT_THAT(page,
               HasSubstr("ebb_train_tokens_total{job_id=\"aaaaaaaa\"} 2048"));

@@ -47,6 +47,11 @@ absl::StatusOr<int> ReadNumber(const char* name, int least) {
   return number;
 }
 
+bool IsSwitchedOn(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && absl::string_view(value) == "1";
+}
+
 // Turns what the trainer says into reports.
 class ReportingObserver final : public TrainerObserver {
  public:
@@ -179,6 +184,7 @@ absl::StatusOr<TrainerFinish> Train(const RankEnvironment& environment,
   setup.attempt = environment.attempt;
   setup.spec_text = SpecToJson(assignment.spec());
   setup.poison = environment.poison || assignment.poison();
+  setup.offload.check = environment.check_offload;
   EBB_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                        Trainer::Create(std::move(setup)));
   ReportingObserver observer(environment, plan, predicted, stream, mailbox);
@@ -195,8 +201,8 @@ absl::StatusOr<RankEnvironment> RankEnvironment::Read() {
   EBB_ASSIGN_OR_RETURN(environment.server, ReadText("EBB_SERVER"));
   EBB_ASSIGN_OR_RETURN(environment.attempt_directory,
                        ReadText("EBB_ATTEMPT_DIRECTORY"));
-  const char* poison = std::getenv("EBB_POISON");
-  environment.poison = poison != nullptr && absl::string_view(poison) == "1";
+  environment.poison = IsSwitchedOn("EBB_POISON");
+  environment.check_offload = IsSwitchedOn("EBB_OFFLOAD_CHECK");
   return environment;
 }
 

@@ -17,6 +17,7 @@ struct RankEnvironment {
   std::string server;             // EBB_SERVER: unix:PATH
   std::string attempt_directory;  // EBB_ATTEMPT_DIRECTORY
   bool poison = false;            // EBB_POISON=1
+  bool check_offload = false;     // EBB_OFFLOAD_CHECK=1
 
   // Errors: INVALID_ARGUMENT that names the variable and what it must be.
   static absl::StatusOr<RankEnvironment> Read();

@@ -72,8 +72,11 @@ std::string DecisionTable(const v1::Plan& plan) {
                {"FLOPS", true},
                {"REASON"}});
   for (const v1::Decision& decision : plan.decisions()) {
+    const std::string place = decision.offload_place().empty()
+                                  ? ""
+                                  : " to " + decision.offload_place();
     table.AddRow(
-        {OneLine(decision.value(), 200), decision.decision(),
+        {OneLine(decision.value(), 200), decision.decision() + place,
          FormatExactBytes(decision.bytes()), FormatSeconds(decision.seconds()),
          FormatFlops(decision.flops()), OneLine(decision.reason(), 1000)});
   }
@@ -170,9 +173,8 @@ std::string PlanText(const v1::Plan& plan, absl::string_view job_name) {
                   PlanMemoryText(plan));
   if (plan.pareto_size() > 0) {
     absl::StrAppend(&text, "\n",
-                    plan.policy() == "auto"
-                        ? "what other budgets would give"
-                        : "what each policy would cost",
+                    plan.policy() == "auto" ? "what other budgets would give"
+                                            : "what each policy would cost",
                     " (recompute: FLOPs and share of all FLOPs, attention as "
                     "full square):\n",
                     PolicyTable(plan));

@@ -66,7 +66,12 @@ std::string PolicyLabel(const Plan& plan) {
   return PolicyName(plan.policy);
 }
 
-PlanCandidate Candidate(const Priced& priced, int64_t budget_bytes) {
+bool Fits(const RankPlan& rank, const MemorySpec& memory) {
+  return rank.peak_bytes <= memory.budget_bytes &&
+         rank.host_bytes <= memory.host_budget_bytes;
+}
+
+PlanCandidate Candidate(const Priced& priced, const MemorySpec& memory) {
   PlanCandidate candidate;
   candidate.policy = PolicyLabel(priced.plan);
   candidate.peak_bytes = priced.rank.peak_bytes;
@@ -74,7 +79,7 @@ PlanCandidate Candidate(const Priced& priced, int64_t budget_bytes) {
   candidate.step_seconds = priced.plan.step_seconds;
   candidate.model_flops = priced.plan.model_flops;
   candidate.recompute_flops = priced.plan.recompute_flops;
-  candidate.fits = candidate.peak_bytes <= budget_bytes;
+  candidate.fits = Fits(priced.rank, memory);
   return candidate;
 }
 
@@ -131,6 +136,40 @@ std::string ClassesText(const RankPlan& rank) {
   });
 }
 
+// Says by how much the offloaded values miss their budget, and what would fit.
+absl::Status ExplainHostMisfit(const JobSpec& spec, const Graph& graph,
+                               const Inputs& inputs, Plan& plan) {
+  const RankPlan& rank = plan.ranks[0];
+  const int64_t budget = spec.memory.host_budget_bytes;
+  std::vector<std::string> ways;
+  const PlanCandidate* policy = nullptr;  // the fastest that fits
+  for (const PlanCandidate& candidate : plan.pareto) {
+    if (candidate.fits &&
+        (policy == nullptr || candidate.step_seconds < policy->step_seconds)) {
+      policy = &candidate;
+    }
+  }
+  if (policy != nullptr) {
+    ways.push_back(
+        absl::StrCat("memory.policy ", policy->policy, " fits, with ",
+                     CostText(policy->step_seconds, plan.step_seconds)));
+  }
+  MemorySpec kept = spec.memory;
+  kept.offload = Offload::kNone;
+  EBB_ASSIGN_OR_RETURN(const Priced priced, Price(spec, graph, kept, inputs));
+  ways.push_back(
+      absl::StrCat("memory.offload none ",
+                   Fits(priced.rank, kept) ? "fits, with " : "needs ",
+                   ExactBytes(priced.rank.peak_bytes), " of device memory"));
+  ways.push_back(
+      absl::StrCat("memory.host_budget ", rank.host_bytes, " would do"));
+  plan.shortfall = absl::StrCat(
+      "need ", ExactBytes(rank.host_bytes), " of host memory, have ",
+      ExactBytes(budget), ", short of ", ExactBytes(rank.host_bytes - budget),
+      " on rank ", rank.rank, ": ", absl::StrJoin(ways, "; "));
+  return absl::OkStatus();
+}
+
 // Says by how much the job misses its budget, and the changes that are nearest
 // to what was asked for: the plan of `auto`, the policy that computes least
 // again, the largest micro batch. If none does, what the smallest plan needs.
@@ -180,12 +219,24 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
     }
     EBB_ASSIGN_OR_RETURN(const Priced priced,
                          Price(smaller, own, spec.memory, inputs));
-    if (priced.rank.peak_bytes > plan.budget_bytes) continue;
+    if (!Fits(priced.rank, spec.memory)) continue;
     ways.push_back(
         absl::StrCat("batch.micro ", micro, " fits, with ",
                      ExactBytes(priced.rank.peak_bytes), " and ",
                      CostText(priced.plan.step_seconds, plan.step_seconds)));
     break;
+  }
+  if (spec.memory.offload == Offload::kNone &&
+      spec.memory.policy != Policy::kAuto) {
+    MemorySpec offloaded = spec.memory;
+    offloaded.offload = Offload::kHost;
+    EBB_ASSIGN_OR_RETURN(const Priced priced,
+                         Price(spec, graph, offloaded, inputs));
+    if (Fits(priced.rank, offloaded)) {
+      ways.push_back(absl::StrCat(
+          "memory.offload host fits, with ", ExactBytes(priced.rank.peak_bytes),
+          " and ", ExactBytes(priced.rank.host_bytes), " of host memory"));
+    }
   }
   if (ways.empty()) {
     PlanCandidate least = best.pareto.front();
@@ -220,13 +271,34 @@ absl::StatusOr<std::vector<PlanCandidate>> PriceNamedPolicies(
   for (const MemorySpec& alternative : Alternatives(spec.memory)) {
     EBB_ASSIGN_OR_RETURN(const Priced priced,
                          Price(spec, graph, alternative, inputs));
-    candidates.push_back(Candidate(priced, spec.memory.budget_bytes));
+    candidates.push_back(Candidate(priced, spec.memory));
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const PlanCandidate& a, const PlanCandidate& b) {
                      return a.peak_bytes < b.peak_bytes;
                    });
   return candidates;
+}
+
+// What stays of the saved values, or that all of them do.
+std::string OffloadNote(const JobSpec& spec, const Plan& plan) {
+  int first_kept = spec.model.layers;
+  bool moves = false;
+  for (const Decision& decision : plan.decisions) {
+    if (decision.decision == ActivationDecision::kKeep) {
+      first_kept = std::min(first_kept, decision.first_layer);
+    }
+    moves = moves || IsOffload(decision.decision);
+  }
+  if (!moves) {
+    return "memory.offload moves nothing here: there is one group of layers, "
+           "and it is read again as soon as it is made";
+  }
+  const int last = spec.model.layers - 1;
+  return absl::StrCat(
+      "not offloaded: what the last group of layers (L", first_kept,
+      first_kept < last ? absl::StrCat("-L", last) : std::string(),
+      ") keeps, which is read again as soon as it is made");
 }
 
 std::vector<std::string> NotesOn(const Plan& plan, const StepSeconds& seconds,
@@ -296,14 +368,19 @@ absl::StatusOr<Plan> PlanJob(const JobSpec& spec, const Backend& backend,
   plan.budget_bytes = spec.memory.budget_bytes;
   plan.backend = backend;
   plan.bound_seconds = bound_seconds;
-  plan.fits = chosen.rank.peak_bytes <= plan.budget_bytes;
+  plan.fits = Fits(chosen.rank, spec.memory);
   plan.ranks = {chosen.rank};
   plan.pareto = std::move(pareto);
   ExplainDecisions(spec, chosen.programs, profile, plan);
   plan.notes =
       NotesOn(plan, SecondsOf(chosen.programs.training, profile), inputs);
-  if (!plan.fits) {
+  if (spec.memory.offload != Offload::kNone) {
+    plan.notes.push_back(OffloadNote(spec, plan));
+  }
+  if (chosen.rank.peak_bytes > plan.budget_bytes) {
     EBB_RETURN_IF_ERROR(ExplainMisfit(spec, graph, inputs, plan));
+  } else if (!plan.fits) {
+    EBB_RETURN_IF_ERROR(ExplainHostMisfit(spec, graph, inputs, plan));
   }
   return plan;
 }

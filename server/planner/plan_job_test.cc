@@ -142,6 +142,63 @@ TEST(PlanJob, MisfitNamesTwoChangesThatFitTogether) {
   EXPECT_THAT(Planned(spec).shortfall, HasSubstr("set both"));
 }
 
+TEST(PlanJob, OffloadMovesBytesToTheHostAndSaysSo) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.host_budget_bytes = int64_t{1} << 40;
+  const Plan kept = Planned(spec);
+  spec.memory.offload = Offload::kHost;
+  const Plan plan = Planned(spec);
+  EXPECT_TRUE(plan.fits);
+  EXPECT_LT(plan.ranks[0].peak_bytes, kept.ranks[0].peak_bytes);
+  EXPECT_EQ(kept.ranks[0].host_bytes, 0);
+  int64_t offloaded = 0;
+  for (const Decision& decision : plan.decisions) {
+    if (!IsOffload(decision.decision)) continue;
+    offloaded += decision.bytes;
+    EXPECT_EQ(decision.last_layer, 3) << decision.value;
+    EXPECT_THAT(decision.reason, HasSubstr("host memory"));
+  }
+  EXPECT_EQ(plan.ranks[0].host_bytes, offloaded);
+  EXPECT_THAT(absl::StrJoin(plan.notes, "\n"),
+              HasSubstr("the last group of layers (L4) keeps"));
+  // A worker lowers the decisions that people see.
+  const auto worker = LowerJob(spec, plan, BuiltInCpuBackend(), 1);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ(PredictRank(*worker, BuiltInCpuBackend()).host_bytes, offloaded);
+
+  spec.model.layers = 1;
+  EXPECT_THAT(absl::StrJoin(Planned(spec).notes, "\n"),
+              HasSubstr("memory.offload moves nothing"));
+}
+
+TEST(PlanJob, HostMemoryHasABudgetOfItsOwn) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.offload = Offload::kHost;
+  spec.memory.host_budget_bytes = int64_t{1} << 40;
+  const int64_t host = Planned(spec).ranks[0].host_bytes;
+  spec.memory.host_budget_bytes = host;
+  EXPECT_TRUE(Planned(spec).fits);
+  spec.memory.host_budget_bytes = host - 64;
+  const Plan plan = Planned(spec);
+  EXPECT_FALSE(plan.fits);
+  EXPECT_THAT(plan.shortfall, HasSubstr(absl::StrCat(host, " B) of host")));
+  EXPECT_THAT(plan.shortfall, HasSubstr("short of 64 B"));
+  EXPECT_THAT(plan.shortfall, HasSubstr("memory.policy cheap fits, with"));
+  EXPECT_THAT(plan.shortfall,
+              HasSubstr(absl::StrCat("memory.host_budget ", host)));
+}
+
+TEST(PlanJob, MisfitNamesOffloadWhereThatFits) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.host_budget_bytes = int64_t{1} << 40;
+  spec.memory.offload = Offload::kHost;
+  spec.memory.budget_bytes = Planned(spec).ranks[0].peak_bytes;
+  EXPECT_TRUE(Planned(spec).fits);
+  spec.memory.offload = Offload::kNone;
+  EXPECT_THAT(Planned(spec).shortfall,
+              HasSubstr("memory.offload host fits, with"));
+}
+
 TEST(PlanJob, CandidatesAreSortedByPeak) {
   const Plan plan = Planned(SmallJob(AttentionKind::kUnfused));
   ASSERT_EQ(plan.pareto.size(), 5u);

@@ -124,7 +124,7 @@ RecomputeCosts FindRecomputeCosts(const JobPrograms& programs, const Plan& plan,
                                   const CostProfile& profile) {
   std::set<std::pair<std::string, int>> dropped;
   for (const Decision& decision : plan.decisions) {
-    if (decision.decision == ActivationDecision::kKeep) continue;
+    if (!IsRecompute(decision.decision)) continue;
     for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
       dropped.insert({decision.value, l});
     }
@@ -194,6 +194,17 @@ class Explainer {
       absl::StrAppend(&reason, "; it fits the budget");
     }
     return reason;
+  }
+
+  std::string ReasonToOffload(int value, const Decision& decision) const {
+    const ValueCost& cost = costs_[value];
+    return absl::StrCat(
+        "waits in host memory between the passes; frees ",
+        BytesText(cost.bytes), " in each of ",
+        decision.last_layer - decision.first_layer + 1, " layers",
+        cost.readers.empty()
+            ? std::string()
+            : absl::StrCat(" until the backward pass of ", cost.readers));
   }
 
   std::string ReasonToRecompute(int value, const Decision& decision) const {
@@ -282,6 +293,8 @@ void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
     if (decision.decision == ActivationDecision::kKeep) {
       if (!explainer.costs().IsReadByBackward(value)) continue;
       decision.reason = explainer.ReasonToKeep(value, decision);
+    } else if (IsOffload(decision.decision)) {
+      decision.reason = explainer.ReasonToOffload(value, decision);
     } else {
       for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
         const auto it = recompute.find({decision.value, l});

@@ -27,6 +27,8 @@ enum class Policy : uint8_t {
   kAuto
 };
 
+enum class Offload : uint8_t { kNone, kHost, kDisk };
+
 // "none", "selective", ... as in specs, JSON and metrics.
 const char* PolicyName(Policy policy);
 
@@ -75,6 +77,7 @@ struct MemorySpec {
   Policy policy = Policy::kNone;
   int group = 1;
   std::vector<std::string> recompute;
+  Offload offload = Offload::kNone;  // of saved values that the policy keeps
   int64_t budget_bytes = 0;
   int64_t host_budget_bytes = 0;
 };

@@ -53,7 +53,8 @@ std::vector<Place> PlacesOf(const Block& block) {
     places.push_back({buffer.address, buffer.bytes, {}, {}});
   }
   const auto key = [](const Place& place) {
-    return std::tuple(place.address.stride, place.address.base, -place.bytes);
+    return std::tuple(place.address.stride, place.address.base,
+                      place.address.ring, place.address.phase, -place.bytes);
   };
   std::sort(places.begin(), places.end(),
             [&](const Place& a, const Place& b) { return key(a) < key(b); });
@@ -71,25 +72,37 @@ int64_t Iteration(const Block& block, int64_t n) {
 }
 
 // Whether no two places of different strides share bytes, each in whatever
-// iteration, from the second to the last but one.
+// iteration, from the second to the last but one. Of a ring, all its places
+// count; two rings must stay apart unless they are one.
 bool StayApart(const Block& block, const std::vector<Place>& places) {
   struct Swept {
     int64_t begin, end, stride;
+    int64_t ring_base;  // -1: no ring
   };
   std::vector<Swept> swept;
   const int64_t first = Iteration(block, 1);
   const int64_t last = Iteration(block, block.count - 2);
   for (const Place& place : places) {
-    const auto [low, high] =
-        std::minmax({place.address.At(first), place.address.At(last)});
-    swept.push_back({low, high + place.bytes, place.address.stride});
+    const Address& address = place.address;
+    if (address.ring > 0) {
+      swept.push_back(
+          {address.base,
+           address.base + (address.ring - 1) * address.stride + place.bytes,
+           address.stride, address.base});
+      continue;
+    }
+    const auto [low, high] = std::minmax({address.At(first), address.At(last)});
+    swept.push_back({low, high + place.bytes, address.stride, -1});
   }
   std::sort(swept.begin(), swept.end(),
             [](const Swept& a, const Swept& b) { return a.begin < b.begin; });
   for (size_t n = 0; n < swept.size(); ++n) {
     for (size_t m = n + 1; m < swept.size() && swept[m].begin < swept[n].end;
          ++m) {
-      if (swept[m].stride != swept[n].stride) return false;
+      if (swept[m].stride != swept[n].stride ||
+          swept[m].ring_base != swept[n].ring_base) {
+        return false;
+      }
     }
   }
   return true;
@@ -111,6 +124,7 @@ class Walk {
       CountWork(block, block.one_row ? times : times * block.count);
       EBB_RETURN_IF_ERROR(RunBlock(block));
     }
+    EBB_RETURN_IF_ERROR(WalkHost());
     account_.largest_use_bytes = largest_.sum;
     account_.memory = largest_.bytes;
     for (const ParameterLayout& layout : program_.parameters) {
@@ -147,6 +161,28 @@ class Walk {
       } else if (!pattern.has_value() || n == block.count - 1 ||
                  !Repeat(*pattern, i)) {
         EBB_RETURN_IF_ERROR(RunIteration(block, i));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The host arena by itself: copies alone use it.
+  absl::Status WalkHost() {
+    if (program_.host_bytes == 0) return absl::OkStatus();
+    ArenaUse host(program_.host_bytes, Arena::kHost);
+    for (const Block& block : program_.blocks) {
+      for (int64_t n = 0; n < block.count; ++n) {
+        const int64_t i = Iteration(block, n);
+        for (const Instruction& instruction : block.instructions) {
+          if (!IsCopy(instruction.kind)) continue;
+          absl::Status status = host.Begin(block, instruction, i);
+          account_.host_bytes = std::max(account_.host_bytes, host.sum());
+          if (status.ok()) status = host.End(block, instruction, i);
+          if (!status.ok()) {
+            return Annotate(status, absl::StrCat(block.name, " ", i, ": ",
+                                                 instruction.name));
+          }
+        }
       }
     }
     return absl::OkStatus();

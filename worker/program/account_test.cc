@@ -33,7 +33,7 @@ ModelSpec Model(int layers, AttentionKind attention, double dropout) {
 
 // The decisions of `policies`, each for an equal share of the layers.
 Program Lowered(const ModelSpec& model, const std::vector<Policy>& policies,
-                int group) {
+                int group, Offload offload = Offload::kNone) {
   auto graph = BuildTransformer(model, 2, model.seq_len, 256, true);
   EXPECT_TRUE(graph.ok()) << graph.status();
   Plan plan;
@@ -43,6 +43,7 @@ Program Lowered(const ModelSpec& model, const std::vector<Policy>& policies,
     MemorySpec memory;
     memory.policy = policies[s];
     memory.group = group;
+    memory.offload = offload;
     auto whole = MakePolicyPlan(*graph, memory);
     EXPECT_TRUE(whole.ok());
     for (Decision decision : whole->decisions) {
@@ -77,6 +78,12 @@ std::vector<Program> Programs() {
           Lowered(Model(layers, AttentionKind::kUnfused, 0.1), mix, 1));
     }
   }
+  for (int layers : {5, 12, 23}) {
+    for (const auto& mix : {mixes[0], mixes[1], mixes[2], mixes[6]}) {
+      programs.push_back(Lowered(Model(layers, AttentionKind::kFused, 0.1), mix,
+                                 1, Offload::kHost));
+    }
+  }
   programs.push_back(
       Lowered(Model(24, AttentionKind::kFused, 0), {Policy::kFull}, 2));
   programs.push_back(Lowered(LlamaLike(Model(16, AttentionKind::kFused, 0), 2),
@@ -106,6 +113,18 @@ absl::StatusOr<ProgramAccount> WalkAll(const Program& program) {
     }
   }
   account.num_recompute = recompute;
+  // The host arena by itself.
+  ArenaUse host(program.host_bytes, Arena::kHost);
+  for (const Block& block : program.blocks) {
+    for (int64_t n = 0; n < block.count; ++n) {
+      const int64_t i = block.descending ? block.count - 1 - n : n;
+      for (const Instruction& instruction : block.instructions) {
+        if (auto s = host.Begin(block, instruction, i); !s.ok()) return s;
+        account.host_bytes = std::max(account.host_bytes, host.sum());
+        if (auto s = host.End(block, instruction, i); !s.ok()) return s;
+      }
+    }
+  }
   return account;
 }
 
@@ -116,6 +135,7 @@ void ExpectEqual(const absl::StatusOr<ProgramAccount>& account,
   if (!account.ok()) return;
   EXPECT_EQ(account->largest_use_bytes, walked->largest_use_bytes);
   EXPECT_EQ(account->saved_bytes, walked->saved_bytes);
+  EXPECT_EQ(account->host_bytes, walked->host_bytes);
   EXPECT_EQ(account->num_recompute, walked->num_recompute);
   for (const MemoryClass c :
        {MemoryClass::kGradients, MemoryClass::kSaved, MemoryClass::kLive,

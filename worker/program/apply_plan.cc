@@ -51,8 +51,35 @@ absl::StatusOr<std::vector<LayerDecisions>> ReadDecisions(const Graph& graph,
       decisions[l][it->second] = decision.decision;
     }
   }
-  decisions[0][graph.stream] = ActivationDecision::kKeep;
+  if (ActivationDecision& first = decisions[0][graph.stream];
+      IsRecompute(first)) {
+    first = ActivationDecision::kKeep;
+  }
   return decisions;
+}
+
+// Gives the last group of a segment its own where the next segment's inputs
+// are elsewhere; the one behind the last, the layers' output, is kept.
+std::vector<LayerSegment> SplitWhereInputsMove(
+    const Graph& graph, std::vector<LayerSegment> segments) {
+  std::vector<LayerSegment> split;
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const ActivationDecision next = s + 1 < segments.size()
+                                        ? segments[s + 1].input_decision(graph)
+                                        : ActivationDecision::kKeep;
+    LayerSegment segment = std::move(segments[s]);
+    if (segment.count == 1 || segment.input_decision(graph) == next) {
+      split.push_back(std::move(segment));
+      continue;
+    }
+    LayerSegment last = segment;
+    --segment.count;
+    last.first_layer += segment.count * segment.period;
+    last.count = 1;
+    split.push_back(std::move(segment));
+    split.push_back(std::move(last));
+  }
+  return split;
 }
 
 }  // namespace
@@ -69,7 +96,7 @@ absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
   for (int start = 0; start < graph.num_layers;) {
     int end = start + 1;
     while (end < graph.num_layers &&
-           decisions[end][graph.stream] != ActivationDecision::kKeep) {
+           IsRecompute(decisions[end][graph.stream])) {
       ++end;
     }
     std::vector<LayerDecisions> group(decisions.begin() + start,
@@ -86,6 +113,7 @@ absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
     }
     start = end;
   }
+  segments = SplitWhereInputsMove(graph, std::move(segments));
   int spelled = 0;
   for (const LayerSegment& segment : segments) spelled += segment.period;
   if (spelled > kMaxSpelledLayers) {

@@ -11,9 +11,12 @@
 
 namespace ebb {
 
-// A group starts at every layer whose input is kept; consecutive groups with
-// equal decisions form a segment. The stream's first and last instance are
-// always kept. Cost: layers x values.
+// A group starts at every layer whose input is not computed again; consecutive
+// groups with equal decisions form a segment. The stream's first instance is
+// never computed again, its last is kept. A group writes the next one's input
+// to where the next segment has it, so the last group is a segment of its own
+// where inputs of the next one are offloaded and its own are not, or the other
+// way round. Cost: layers x values.
 // Errors: INVALID_ARGUMENT for a decision on a value that is no activation of
 // the layers, or on layers that do not exist.
 absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,

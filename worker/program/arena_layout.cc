@@ -133,6 +133,59 @@ int64_t PlaceRanges(std::vector<PlacedRange>& ranges,
   return best_end;
 }
 
+namespace {
+
+// Lines from the first that uses the segment's records to the last.
+PlacedRange RecordLines(const Draft& draft, int segment,
+                        const std::vector<int>& entries) {
+  PlacedRange lines{0, 0, draft.storages[entries[0]].first_line,
+                    draft.storages[entries[0]].last_line};
+  for (const int i : entries) {
+    lines.first_line = std::min(lines.first_line, draft.storages[i].first_line);
+    lines.last_line = std::max(lines.last_line, draft.storages[i].last_line);
+  }
+  for (const DraftBlock& block : draft.microbatch) {
+    if (block.segment != segment) continue;
+    lines.first_line = std::min(lines.first_line, block.first_line);
+    lines.last_line = std::max(
+        lines.last_line,
+        block.first_line + static_cast<int>(block.instructions.size()) - 1);
+  }
+  return lines;
+}
+
+bool IsGroupInput(const Draft& draft, const Storage& storage) {
+  return storage.key.value == draft.graph->stream &&
+         storage.key.layer_in_group == 0;
+}
+
+// Copies in host memory: one record a group, one segment after the other, the
+// group's input first.
+void LayOutHost(const Draft& draft, Layout& layout) {
+  const int num_segments = static_cast<int>(draft.segments.size());
+  int64_t base = 0;
+  for (int s = 0; s < num_segments; ++s) {
+    int64_t record = 0;
+    for (const bool input : {true, false}) {
+      for (size_t i = 0; i < draft.storages.size(); ++i) {
+        const Storage& storage = draft.storages[i];
+        if (storage.home != Home::kHost || storage.key.segment != s ||
+            IsGroupInput(draft, storage) != input) {
+          continue;
+        }
+        layout.offset[i] = base + record;
+        record += storage.bytes;
+      }
+    }
+    layout.host_record_base.push_back(base);
+    layout.host_record_bytes.push_back(record);
+    base += draft.segments[s].count * record;
+  }
+  layout.host_bytes = base;
+}
+
+}  // namespace
+
 Layout LayOut(const Draft& draft) {
   const int num_storages = static_cast<int>(draft.storages.size());
   const int num_segments = static_cast<int>(draft.segments.size());
@@ -151,8 +204,7 @@ Layout LayOut(const Draft& draft) {
       }
     }
     const auto is_input = [&](int i) {
-      return draft.storages[i].key.value == draft.graph->stream &&
-             draft.storages[i].key.layer_in_group == 0;
+      return IsGroupInput(draft, draft.storages[i]);
     };
     std::stable_sort(entries.begin(), entries.end(), [&](int a, int b) {
       if (is_input(a) != is_input(b)) return is_input(a);
@@ -173,10 +225,11 @@ Layout LayOut(const Draft& draft) {
                            storage.placed_from, storage.last_line});
     }
     if (below > 0 && !entries.empty()) {
-      // All groups but the last: from their first input to the end of the
-      // segment's backward block.
-      const Storage& input = draft.storages[entries[0]];
-      obstacles.push_back({base, below, input.first_line, input.last_line});
+      // All groups but the last.
+      PlacedRange lower = RecordLines(draft, s, entries);
+      lower.offset = base;
+      lower.bytes = below;
+      obstacles.push_back(lower);
     }
     base += count * record;
   }
@@ -186,6 +239,13 @@ Layout LayOut(const Draft& draft) {
   std::vector<int> range_of(num_storages, -1);
   for (int i = 0; i < num_storages; ++i) {
     const Storage& storage = draft.storages[i];
+    if (storage.home == Home::kStaged) {
+      if (storage.same_place >= 0) continue;  // below
+      range_of[i] = static_cast<int>(ranges.size());
+      ranges.push_back({0, storage.ring * storage.bytes, storage.placed_from,
+                        storage.placed_until});
+      continue;
+    }
     if (storage.home != Home::kTemporary || storage.first_line < 0 ||
         storage.takes_over >= 0) {
       continue;
@@ -193,6 +253,18 @@ Layout LayOut(const Draft& draft) {
     range_of[i] = static_cast<int>(ranges.size());
     ranges.push_back(
         {0, storage.bytes, storage.placed_from, storage.last_line});
+  }
+  for (int i = 0; i < num_storages; ++i) {
+    const Storage& storage = draft.storages[i];
+    if (storage.home != Home::kStaged || storage.same_place < 0) continue;
+    int origin = i;
+    while (draft.storages[origin].same_place >= 0) {
+      origin = draft.storages[origin].same_place;
+    }
+    range_of[i] = range_of[origin];
+    PlacedRange& range = ranges[range_of[i]];
+    range.first_line = std::min(range.first_line, storage.placed_from);
+    range.last_line = std::max(range.last_line, storage.placed_until);
   }
   for (int i = 0; i < num_storages; ++i) {
     int origin = i;
@@ -217,6 +289,7 @@ Layout LayOut(const Draft& draft) {
     }
   }
 
+  LayOutHost(draft, layout);
   layout.step_bytes = PlaceRanges(ranges, obstacles, draft.fixed_step_bytes);
   for (int i = 0; i < num_storages; ++i) {
     if (range_of[i] >= 0) layout.offset[i] = ranges[range_of[i]].offset;

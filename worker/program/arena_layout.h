@@ -1,4 +1,4 @@
-// Where every storage of a microbatch lies in the step arena.
+// Where every storage of a microbatch lies in the step and the host arena.
 //
 // Records of saved activations lie one after the other in order of layers, each
 // segment with its own record size; a group's input is first in its record, so
@@ -6,7 +6,8 @@
 // begins. Within a record, what dies last in backward lies lowest: the space
 // that backward frees grows from the top and joins the free space above. The
 // other storages are placed around the records, lowest fit first, in several
-// orders; the best one counts.
+// orders; the best one counts. The host arena holds records alone. Inputs of
+// groups that are offloaded have one place on the device, all the same.
 //
 // Placing storages with lifetimes is NP-hard (Garey & Johnson 1979, SR2:
 // dynamic storage allocation); the sum in use at the worst line is a lower
@@ -42,8 +43,8 @@ int64_t LargestUse(std::span<const PlacedRange> ranges,
                    std::span<const PlacedRange> obstacles, int64_t floor);
 
 struct Layout {
-  // By storage: offset in the step arena of the storage, or of its first
-  // group's record entry.
+  // By storage: offset in its arena of the storage, or of its first group's
+  // record entry.
   std::vector<int64_t> offset;
   // By instruction line of the microbatch: offset of its workspace.
   std::vector<int64_t> workspace;
@@ -52,6 +53,10 @@ struct Layout {
   std::vector<int64_t> record_base;
   std::vector<int64_t> record_bytes;
   int64_t step_bytes = 0;
+  // The same of the host arena.
+  std::vector<int64_t> host_record_base;
+  std::vector<int64_t> host_record_bytes;
+  int64_t host_bytes = 0;
 };
 
 Layout LayOut(const Draft& draft);

@@ -9,6 +9,7 @@ namespace ebb {
 
 absl::Status ArenaUse::Begin(const Block& block, const Instruction& instruction,
                              int64_t i) {
+  if (!block.Runs(instruction, i)) return absl::OkStatus();
   for (const Instruction::Replace& replace : instruction.replaces) {
     EBB_RETURN_IF_ERROR(Free(block.buffers[replace.old_buffer], i));
     EBB_RETURN_IF_ERROR(Allocate(block.buffers[replace.new_buffer], i));
@@ -19,7 +20,7 @@ absl::Status ArenaUse::Begin(const Block& block, const Instruction& instruction,
   for (const Operand& operand : instruction.operands) {
     if (operand.buffer < 0) continue;
     const Buffer& buffer = block.buffers[operand.buffer];
-    if (buffer.address.arena == Arena::kStep &&
+    if (buffer.address.arena == arena_ &&
         in_use_.count(buffer.address.At(i)) == 0) {
       return absl::InternalError(
           absl::StrCat(buffer.name, " is used but not in use"));
@@ -30,6 +31,7 @@ absl::Status ArenaUse::Begin(const Block& block, const Instruction& instruction,
 
 absl::Status ArenaUse::End(const Block& block, const Instruction& instruction,
                            int64_t i) {
+  if (!block.Runs(instruction, i)) return absl::OkStatus();
   for (int32_t buffer : instruction.frees) {
     EBB_RETURN_IF_ERROR(Free(block.buffers[buffer], i));
   }
@@ -43,7 +45,7 @@ std::optional<InUse> ArenaUse::Find(int64_t offset) const {
 }
 
 bool ArenaUse::IsFree(int64_t offset, int64_t bytes) const {
-  return offset >= 0 && offset + bytes <= step_bytes_ &&
+  return offset >= 0 && offset + bytes <= arena_bytes_ &&
          Overlapping(offset, bytes) == in_use_.end();
 }
 
@@ -71,10 +73,13 @@ ArenaUse::Map::const_iterator ArenaUse::Overlapping(int64_t offset,
 
 absl::Status ArenaUse::Allocate(const Buffer& buffer, int64_t i) {
   const int64_t offset = buffer.address.At(i);
-  if (buffer.address.arena != Arena::kStep || offset < 0 ||
-      offset + buffer.bytes > step_bytes_) {
+  const bool is_other = buffer.address.arena != arena_;
+  if (is_other && buffer.address.arena != Arena::kState) {
+    return absl::OkStatus();
+  }
+  if (is_other || offset < 0 || offset + buffer.bytes > arena_bytes_) {
     return absl::InternalError(
-        absl::StrCat(buffer.name, " lies outside the step arena"));
+        absl::StrCat(buffer.name, " lies outside its arena"));
   }
   if (const auto other = Overlapping(offset, buffer.bytes);
       other != in_use_.end()) {
@@ -88,6 +93,7 @@ absl::Status ArenaUse::Allocate(const Buffer& buffer, int64_t i) {
 }
 
 absl::Status ArenaUse::Free(const Buffer& buffer, int64_t i) {
+  if (buffer.address.arena != arena_) return absl::OkStatus();
   const auto it = in_use_.find(buffer.address.At(i));
   if (it == in_use_.end() || it->second.bytes != buffer.bytes) {
     return absl::InternalError(

@@ -1,4 +1,4 @@
-// What is in use in the step arena while a program runs, byte for byte. The
+// What is in use in an arena while a program runs, byte for byte. The
 // walks over a program (account, timeline) keep their books with it; it trusts
 // no layout.
 #pragma once
@@ -22,10 +22,13 @@ struct InUse {
 
 class ArenaUse {
  public:
-  explicit ArenaUse(int64_t step_bytes) : step_bytes_(step_bytes) {}
+  // Of the step or the host arena; what lies in others is not looked at.
+  explicit ArenaUse(int64_t arena_bytes, Arena arena = Arena::kStep)
+      : arena_bytes_(arena_bytes), arena_(arena) {}
 
   // Brings to life what the instruction of the block's iteration i allocates;
-  // then all that it uses must be in use: the moment that counts.
+  // then all that it uses must be in use: the moment that counts. An
+  // instruction that does not run in that iteration does nothing.
   // Errors: INTERNAL if it allocates what is in use, frees what is not, or lets
   // two storages in use overlap.
   absl::Status Begin(const Block& block, const Instruction& instruction,
@@ -59,7 +62,8 @@ class ArenaUse {
     bytes_[memory_class] += bytes;
   }
 
-  int64_t step_bytes_;
+  int64_t arena_bytes_;
+  Arena arena_;
   Map in_use_;  // by offset
   int64_t sum_ = 0;
   MemoryBytes bytes_;

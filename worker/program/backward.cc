@@ -66,8 +66,7 @@ void InsertDrops(DraftBlock& block, const Draft& draft,
 }  // namespace
 
 ActivationDecision Drafter::DecisionOn(const StorageKey& key) const {
-  if (key.segment < 0 || key.segment >= NumSegments() ||
-      (key.value == graph_.stream && key.layer_in_group == 0)) {
+  if (key.segment < 0 || key.segment >= NumSegments()) {
     return ActivationDecision::kKeep;
   }
   return draft_.segments[key.segment].decision(key.layer_in_group, key.value);
@@ -83,9 +82,11 @@ StorageKey Drafter::RecomputedKey(StorageKey key, const Place& place) const {
 int Drafter::MakeResident(const ValueRef& ref, const Place& place) {
   const StorageKey key = KeyOf(ref, place.block->segment, place.layer_in_group);
   const Value& value = graph_.values[key.value];
-  if (value.kind != ValueKind::kActivation || IsKept(key)) {
-    return StorageOf(key);
+  if (value.kind != ValueKind::kActivation) return StorageOf(key);
+  if (IsOffload(DecisionOn(key))) {
+    return StorageOf(WithContent(key, Content::kPrefetched));
   }
+  if (IsKept(key)) return StorageOf(key);
   const StorageKey recomputed = RecomputedKey(key, place);
   if (const int found = draft_.Find(recomputed); found >= 0) return found;
   Place maker = place;

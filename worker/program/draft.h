@@ -33,6 +33,10 @@ enum class Home : uint8_t {
   kRecord,     // saved activation of a group of layers: at an offset within
                // the group's record, records lie one after the other
   kTemporary,  // all else: one address, the same in every iteration
+  kStaged,     // device place of an offloaded value, before its copy out is
+               // done or since its copy in began: like kTemporary, but nothing
+               // takes it over, and it may be a ring of places
+  kHost,       // in the host arena: records as on the device
 };
 
 // What a storage holds.
@@ -40,6 +44,8 @@ enum class Content : uint8_t {
   kValue,       // of the graph, as forward made it
   kRecomputed,  // the same, computed again; version kOnTheWay: for a later
                 // input of the group only
+  kPrefetched,  // the same, copied back from host memory
+  kHostCopy,    // the same in host memory
   kGradient,    // of an activation or a parameter
   kMaster,      // of a parameter that is stored narrower than fp32
   kFirstMoment,
@@ -90,6 +96,20 @@ struct Storage {
   // First line at which the place must be free: before first_line where an
   // earlier iteration of the block writes it.
   int placed_from = -1;
+  // kStaged: last line at which the place is still taken, the number of places
+  // that iterations take in turn, and a storage that has the same place before
+  // or after it (-1: none).
+  int placed_until = -1;
+  int ring = 1;
+  int same_place = -1;
+};
+
+// Which group of a storage's segment an instruction means.
+enum class GroupOf : uint8_t {
+  kIteration,  // the one that the iteration runs; in a block outside the layers
+               // the first
+  kBefore,     // the group below that
+  kLast,       // the segment's last; for blocks of other segments
 };
 
 struct DraftOperand {
@@ -106,6 +126,8 @@ struct DraftOperand {
 
 struct DraftInstruction {
   InstructionKind kind = InstructionKind::kCompute;
+  Iterations iterations = Iterations::kAll;
+  GroupOf group = GroupOf::kIteration;  // copies and awaits: of all storages
   Phase phase = Phase::kForward;
   bool backward_kernel = false;
   std::string name;
@@ -145,7 +167,7 @@ struct DraftBlock {
 };
 
 // Consecutive groups of layers with equal decisions: `count` groups of `period`
-// layers each. The input of each group's first layer is kept.
+// layers each. The input of each group's first layer is not computed again.
 struct LayerSegment {
   int first_layer = 0;
   int period = 1;
@@ -155,6 +177,10 @@ struct LayerSegment {
 
   ActivationDecision decision(int layer_in_group, int value) const {
     return decisions[layer_in_group][value];
+  }
+  // Of the input of the groups.
+  ActivationDecision input_decision(const Graph& graph) const {
+    return decisions[0][graph.stream];
   }
 };
 

@@ -198,6 +198,7 @@ int Drafter::StorageOf(const StorageKey& key) {
   MemoryClass memory_class = MemoryClass::kLive;
   if (key.content == Content::kRecomputed)
     memory_class = MemoryClass::kRecompute;
+  if (key.content == Content::kPrefetched) memory_class = MemoryClass::kSaved;
   return AddStorage(key, value.type.bytes(), memory_class);
 }
 

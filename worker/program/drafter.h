@@ -77,13 +77,15 @@ class Drafter {
 
   // --- backward.cc ---
   ActivationDecision DecisionOn(const StorageKey& key) const;
+  // In device or host memory, between forward and backward.
   bool IsKept(const StorageKey& key) const {
-    return DecisionOn(key) == ActivationDecision::kKeep;
+    return !IsRecompute(DecisionOn(key));
   }
   // Key of a value that is not kept, as computed again at `place`.
   StorageKey RecomputedKey(StorageKey key, const Place& place) const;
-  // The storage where a value can be read now: as forward left it, or computed
-  // again (the instructions are appended to the block).
+  // The storage where a value can be read now: as forward left it, as a copy
+  // brought it back, or computed again (the instructions are appended to the
+  // block).
   int MakeResident(const ValueRef& ref, const Place& place);
   void WriteRecompute(const Node& node, const Place& place);
   void WriteBackwardNode(const Node& node, const Place& place);

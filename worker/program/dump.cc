@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/ops/op_def.h"
+#include "worker/model/graph.h"
 
 namespace ebb {
 namespace {
@@ -35,9 +36,11 @@ std::string BlockLine(const Program& program, const Block& block,
 // "qkv" in the block of one layer, "+1.qkv" in the second layer of a group.
 std::string LocalName(const Block& block, const std::string& name,
                       int layer_offset) {
-  if (block.period == 0 || !absl::StartsWith(name, "L*.")) return name;
+  if (!absl::StartsWith(name, "L*.")) return name;
+  if (block.period == 0) return InstanceName(name, layer_offset);
   if (block.period == 1 && layer_offset == 0) return name.substr(3);
-  return absl::StrCat("+", layer_offset, ".", name.substr(3));
+  return absl::StrCat(layer_offset < 0 ? "" : "+", layer_offset, ".",
+                      name.substr(3));
 }
 
 std::string Operands(const Instruction& instruction) {
@@ -70,6 +73,71 @@ std::string Operands(const Instruction& instruction) {
   return text;
 }
 
+const char* IterationsText(Iterations iterations) {
+  switch (iterations) {
+    case Iterations::kAll:
+      break;
+    case Iterations::kFirst:
+      return "  in the first";
+    case Iterations::kAllButFirst:
+      return "  in all but the first";
+    case Iterations::kLast:
+      return "  in the last";
+    case Iterations::kAllButLast:
+      return "  in all but the last";
+  }
+  return "";
+}
+
+// The line number of the first instruction that reads what a prefetch brings,
+// in whatever iteration; 0: one of another block.
+size_t FirstReader(const Block& block, const Buffer& prefetched) {
+  for (size_t i = 0; i < block.instructions.size(); ++i) {
+    if (IsCopy(block.instructions[i].kind)) continue;
+    for (const Operand& operand : block.instructions[i].operands) {
+      if (operand.buffer < 0) continue;
+      const Buffer& buffer = block.buffers[operand.buffer];
+      if (buffer.name == prefetched.name &&
+          buffer.address.base == prefetched.address.base) {
+        return i + 1;
+      }
+    }
+  }
+  return 0;
+}
+
+// "copy offload   attention.y   131072 B  after 4", "copy prefetch  attention.y
+// 131072 B  needed at 3"; in a block of one layer, -1.attention.y is the
+// layer's below.
+std::string CopyLine(const Block& block, const Instruction& instruction,
+                     size_t number) {
+  if (instruction.kind == InstructionKind::kAwait) {
+    std::vector<std::string> names;
+    for (const Operand& operand : instruction.operands) {
+      const Buffer& buffer = block.buffers[operand.buffer];
+      names.push_back(LocalName(block, buffer.name, buffer.layer_offset));
+    }
+    return absl::StrFormat("%3d copy    await     %s%s", number,
+                           absl::StrJoin(names, ", "),
+                           IterationsText(instruction.iterations));
+  }
+  const bool is_offload = instruction.kind == InstructionKind::kOffload;
+  const Operand& source = instruction.operands[0];
+  const Buffer& device =
+      block
+          .buffers[is_offload ? source.buffer : instruction.operands[1].buffer];
+  std::string line = absl::StrFormat(
+      "%3d copy    %-9s %-24s %d B", number,
+      is_offload ? "offload" : "prefetch",
+      LocalName(block, device.name, device.layer_offset), source.type.bytes());
+  if (is_offload) {
+    absl::StrAppend(&line, "  after ", number - 1);
+  } else if (const size_t reader = FirstReader(block, device); reader > 0) {
+    absl::StrAppend(&line, "  needed at ", reader);
+  }
+  return line + IterationsText(instruction.iterations);
+}
+
 std::string InstructionLine(const Block& block, const Instruction& instruction,
                             size_t number) {
   const std::string name =
@@ -86,6 +154,7 @@ std::string InstructionLine(const Block& block, const Instruction& instruction,
     }
     return line;
   }
+  if (IsCopy(instruction.kind)) return CopyLine(block, instruction, number);
   if (instruction.kind == InstructionKind::kLoadBatch) {
     return absl::StrFormat("%3d copy    load      %-24s %s", number, name,
                            Operands(instruction));
@@ -101,8 +170,9 @@ std::string Dump(const Program& program) {
   const ProgramAccount& account = program.account;
   std::string text = absl::StrCat(
       "# rank 0  tp 0/1  pp 0/1  state ", program.state_bytes, " B  step ",
-      program.step_bytes, " B  host 0 B  saved ", account.saved_bytes,
-      " B  recompute ", account.num_recompute, " ops a microbatch\n# peak");
+      program.step_bytes, " B  host ", program.host_bytes, " B  saved ",
+      account.saved_bytes, " B  recompute ", account.num_recompute,
+      " ops a microbatch\n# peak");
   for (int c = 0; c < kNumMemoryClasses; ++c) {
     if (account.memory.bytes[c] == 0) continue;
     absl::StrAppend(&text, "  ", MemoryClassName(static_cast<MemoryClass>(c)),

@@ -24,6 +24,7 @@ struct Case {
   Policy policy;
   int group;
   bool llama = false;
+  Offload offload = Offload::kNone;
 };
 
 class Golden : public testing::TestWithParam<Case> {};
@@ -64,6 +65,7 @@ TEST_P(Golden, TrainingProgram) {
   MemorySpec memory;
   memory.policy = c.policy;
   memory.group = c.group;
+  memory.offload = c.offload;
   auto plan = MakePolicyPlan(*graph, memory);
   ASSERT_TRUE(plan.ok()) << plan.status();
   auto program =
@@ -80,7 +82,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"fused_full_2", AttentionKind::kFused, Policy::kFull, 2},
         Case{"unfused_selective", AttentionKind::kUnfused, Policy::kSelective,
              1},
-        Case{"llama_cheap", AttentionKind::kFused, Policy::kCheap, 1, true}),
+        Case{"llama_cheap", AttentionKind::kFused, Policy::kCheap, 1, true},
+        Case{"fused_none_offload", AttentionKind::kFused, Policy::kNone, 1,
+             false, Offload::kHost},
+        Case{"llama_full_offload", AttentionKind::kFused, Policy::kFull, 1,
+             true, Offload::kHost}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(GoldenEvaluation, Program) {

@@ -24,6 +24,7 @@ absl::StatusOr<JobPrograms> LowerJob(const JobSpec& spec, const Plan& plan,
                        LowerTraining(programs.graph, plan, spec.optimizer,
                                      spec.num_microbatches(), backend));
   programs.step_bytes = programs.training.step_bytes;
+  programs.host_bytes = programs.training.host_bytes;
   if (spec.eval.every == 0) return programs;
 
   const int64_t micro = spec.eval.micro;
@@ -64,6 +65,7 @@ RankPlan PredictRank(const JobPrograms& programs, const Backend& backend) {
   rank.state_arena_bytes = training.state_bytes;
   rank.step_arena_bytes = programs.step_bytes;
   rank.saved_bytes = training.account.saved_bytes;
+  rank.host_bytes = programs.host_bytes;
   return rank;
 }
 

@@ -23,6 +23,7 @@ class Analysis {
     ExtendAcrossLoops();
     for (DraftBlock& block : draft_.microbatch) ChooseInPlace(block);
     for (DraftBlock& block : draft_.microbatch) SettleLoops(block);
+    ReserveStaged();
     if (absl::Status s = CheckStream(); !s.ok()) return s;
     WriteLists();
     return absl::OkStatus();
@@ -30,7 +31,8 @@ class Analysis {
 
  private:
   bool IsPlaced(const Storage& storage) const {
-    return storage.home == Home::kTemporary || storage.home == Home::kRecord;
+    return storage.home == Home::kTemporary || storage.home == Home::kRecord ||
+           storage.home == Home::kStaged;
   }
 
   void NumberLines() {
@@ -46,10 +48,18 @@ class Analysis {
     return block.first_line + static_cast<int>(block.instructions.size());
   }
 
+  // Of the last instruction that runs in every iteration.
+  static int LastLine(const DraftBlock& block) {
+    size_t n = block.instructions.size();
+    while (block.instructions[n - 1].iterations != Iterations::kAll) --n;
+    return block.first_line + static_cast<int>(n) - 1;
+  }
+
   void ScanUses() {
     last_use_.assign(draft_.storages.size(), -1);
     for (int line = 0; line < static_cast<int>(lines_.size()); ++line) {
       const DraftInstruction& instruction = *lines_[line];
+      if (IsCopy(instruction.kind)) continue;  // ReserveStaged
       const bool backward = instruction.phase == Phase::kBackward ||
                             instruction.phase == Phase::kRecompute;
       for (const DraftOperand& operand : instruction.operands) {
@@ -106,7 +116,7 @@ class Analysis {
         }
       }
       if (const DraftBlock* backward = LayerBlock(key.segment, true)) {
-        storage.last_line = std::max(storage.last_line, EndLine(*backward) - 1);
+        storage.last_line = std::max(storage.last_line, LastLine(*backward));
       }
     }
   }
@@ -232,6 +242,39 @@ class Analysis {
     });
   }
 
+  // The place of a staged storage is taken from the first line that mentions
+  // the storage to the last, copies included, and all through a block that
+  // repeats.
+  void ReserveStaged() {
+    for (const DraftBlock& block : draft_.microbatch) {
+      const auto reserve = [&](int s, int line) {
+        if (s < 0) return;
+        Storage& storage = draft_.storages[s];
+        if (storage.home != Home::kStaged) return;
+        const bool repeats = block.count > 1;
+        const int first = repeats ? block.first_line : line;
+        const int last = repeats ? EndLine(block) - 1 : line;
+        storage.placed_from = storage.placed_from < 0
+                                  ? first
+                                  : std::min(storage.placed_from, first);
+        storage.placed_until = std::max(storage.placed_until, last);
+      };
+      for (size_t i = 0; i < block.instructions.size(); ++i) {
+        const int line = block.first_line + static_cast<int>(i);
+        for (const DraftOperand& operand : block.instructions[i].operands) {
+          reserve(operand.storage, line);
+        }
+        for (const int s : block.instructions[i].frees) reserve(s, line);
+      }
+    }
+    for (Storage& storage : draft_.storages) {
+      if (storage.home != Home::kStaged) continue;
+      // Row loops run whole.
+      storage.placed_from = std::min(storage.placed_from, storage.first_line);
+      storage.placed_until = std::max(storage.placed_until, storage.last_line);
+    }
+  }
+
   bool TakenAt(int line, int storage) const {
     for (const auto& [old_storage, new_storage] : lines_[line]->replaces) {
       if (old_storage == storage) return true;
@@ -293,10 +336,18 @@ class Analysis {
       const Storage& storage = draft_.storages[s];
       if (!IsPlaced(storage) || storage.first_line < 0) continue;
       const int id = static_cast<int>(s);
-      if (storage.takes_over < 0) {
+      // A copy in begins the life of what backward reads, the wait for a copy
+      // out ends that of its source: both are in the lists already.
+      const bool begins_by_copy = storage.home == Home::kStaged &&
+                                  storage.key.content == Content::kPrefetched;
+      const bool ends_by_copy =
+          storage.home == Home::kStaged && !begins_by_copy;
+      if (storage.takes_over < 0 && !begins_by_copy) {
         lines_[storage.first_line]->allocates.push_back(id);
       }
-      if (!taken[s]) lines_[storage.last_line]->frees.push_back(id);
+      if (!taken[s] && !ends_by_copy) {
+        lines_[storage.last_line]->frees.push_back(id);
+      }
     }
     // The input of a segment's groups is written by the block before and, for
     // all groups but the first, by the segment's own block, which names it as

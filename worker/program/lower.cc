@@ -16,6 +16,7 @@
 #include "worker/program/drafter.h"
 #include "worker/program/fuse.h"
 #include "worker/program/liveness.h"
+#include "worker/program/offload.h"
 
 namespace ebb {
 namespace {
@@ -45,7 +46,7 @@ class BlockEmitter {
   }
 
  private:
-  Address AddressOf(int storage) const {
+  Address AddressOf(int storage, GroupOf group) const {
     const Storage& s = draft_.storages[storage];
     switch (s.home) {
       case Home::kState:
@@ -54,44 +55,82 @@ class BlockEmitter {
         return s.address;
       case Home::kTemporary:
         return {Arena::kStep, layout_.offset[storage], 0};
+      case Home::kStaged:
+        return StagedAddress(storage, group);
       case Home::kRecord:
-        break;
+        return RecordAddress(Arena::kStep, storage, group, layout_.record_base,
+                             layout_.record_bytes);
+      case Home::kHost:
+        return RecordAddress(Arena::kHost, storage, group,
+                             layout_.host_record_base,
+                             layout_.host_record_bytes);
     }
-    const int segment = s.key.segment;
+    return {};
+  }
+
+  Address StagedAddress(int storage, GroupOf group) const {
+    const Storage& s = draft_.storages[storage];
+    const int64_t offset = layout_.offset[storage];
+    if (s.ring == 1) return {Arena::kStep, offset, 0};
+    if (group == GroupOf::kLast) {
+      const int last = draft_.segments[s.key.segment].count - 1;
+      return {Arena::kStep, offset + last % s.ring * s.bytes, 0};
+    }
+    const int phase = group == GroupOf::kBefore ? s.ring - 1 : 0;
+    return {Arena::kStep, offset, s.bytes, s.ring, phase};
+  }
+
+  Address RecordAddress(Arena arena, int storage, GroupOf group,
+                        const std::vector<int64_t>& record_base,
+                        const std::vector<int64_t>& record_bytes) const {
+    const int segment = draft_.storages[storage].key.segment;
+    const int64_t offset = layout_.offset[storage];
+    if (group == GroupOf::kLast) {
+      const int last = draft_.segments[segment].count - 1;
+      return {arena, offset + last * record_bytes[segment], 0};
+    }
     if (segment == from_.segment) {
-      return {Arena::kStep, layout_.offset[storage],
-              layout_.record_bytes[segment]};
-    }
-    // The input of the next group, which this segment's stride reaches.
-    if (from_.segment >= 0 && segment == from_.segment + 1) {
-      const int64_t stride = layout_.record_bytes[from_.segment];
-      return {Arena::kStep, layout_.record_base[from_.segment] + stride,
+      const int64_t stride = record_bytes[segment];
+      return {arena, group == GroupOf::kBefore ? offset - stride : offset,
               stride};
     }
-    return {Arena::kStep, layout_.offset[storage], 0};
+    // The input of the next group, which this segment's stride reaches.
+    if (from_.segment >= 0 && segment == from_.segment + 1 && from_.count > 1) {
+      const int64_t stride = record_bytes[from_.segment];
+      return {arena, record_base[from_.segment] + stride, stride};
+    }
+    return {arena, offset, 0};
   }
 
   // The layer in a storage's name, relative to the block's.
-  int LayerOffset(const StorageKey& key) const {
+  int LayerOffset(const StorageKey& key, GroupOf group) const {
     if (key.segment < 0) return 0;
+    if (group == GroupOf::kLast) {  // seen from the iteration next to it
+      const LayerSegment& segment = draft_.segments[key.segment];
+      const int layer = segment.first_layer +
+                        (segment.count - 1) * segment.period +
+                        key.layer_in_group;
+      return from_.segment < 0 ? layer : layer - from_.first_layer;
+    }
     if (from_.segment < 0) {  // outside the layers: the stream's instance
       return key.segment == 0 ? 0 : draft_.graph->num_layers;
     }
+    if (group == GroupOf::kBefore) return key.layer_in_group - from_.period;
     if (key.segment == from_.segment) return key.layer_in_group;
     return from_.period + key.layer_in_group;
   }
 
-  int32_t BufferOf(int storage) {
-    auto [it, is_new] =
-        buffers_.emplace(storage, static_cast<int32_t>(block_.buffers.size()));
+  int32_t BufferOf(int storage, GroupOf group = GroupOf::kIteration) {
+    auto [it, is_new] = buffers_.emplace(
+        std::pair(storage, group), static_cast<int32_t>(block_.buffers.size()));
     if (is_new) {
       const Storage& s = draft_.storages[storage];
       Buffer buffer;
       buffer.name = s.name;
-      buffer.layer_offset = LayerOffset(s.key);
+      buffer.layer_offset = LayerOffset(s.key, group);
       buffer.bytes = s.bytes;
       buffer.memory_class = s.memory_class;
-      buffer.address = AddressOf(storage);
+      buffer.address = AddressOf(storage, group);
       block_.buffers.push_back(std::move(buffer));
     }
     return it->second;
@@ -100,6 +139,7 @@ class BlockEmitter {
   void EmitInstruction(const DraftInstruction& from, size_t line) {
     Instruction to;
     to.kind = from.kind;
+    to.iterations = from.iterations;
     to.phase = from.phase;
     to.backward_kernel = from.backward_kernel;
     to.name = from.name;
@@ -120,7 +160,8 @@ class BlockEmitter {
       o.slot = operand.slot;
       o.gradient = operand.gradient;
       o.written = operand.written;
-      o.buffer = operand.storage < 0 ? -1 : BufferOf(operand.storage);
+      o.buffer =
+          operand.storage < 0 ? -1 : BufferOf(operand.storage, from.group);
       o.scratch_offset = operand.scratch_offset;
       o.type = operand.type;
       o.byte_offset = operand.byte_offset;
@@ -129,9 +170,14 @@ class BlockEmitter {
       to.operands.push_back(o);
     }
     for (int storage : from.allocates) {
-      to.allocates.push_back(BufferOf(storage));
+      to.allocates.push_back(BufferOf(storage, from.group));
     }
-    for (int storage : from.frees) to.frees.push_back(BufferOf(storage));
+    for (int storage : from.frees) {
+      to.frees.push_back(BufferOf(storage, from.group));
+    }
+    if (IsCopy(to.kind)) {
+      to.layer_offset = block_.buffers[to.operands[0].buffer].layer_offset;
+    }
     for (const auto& [old_storage, new_storage] : from.replaces) {
       to.replaces.push_back({BufferOf(old_storage), BufferOf(new_storage)});
     }
@@ -158,7 +204,7 @@ class BlockEmitter {
   const DraftBlock& from_;
   const bool in_microbatch_;
   Block block_;
-  std::map<int, int32_t> buffers_;
+  std::map<std::pair<int, GroupOf>, int32_t> buffers_;
 };
 
 // Where a value is computed again: the last such instruction, by layers of the
@@ -201,6 +247,7 @@ absl::StatusOr<Program> Emit(const Draft& draft, const Layout& layout,
   Program program;
   program.state_bytes = draft.state_bytes;
   program.step_bytes = layout.step_bytes;
+  program.host_bytes = layout.host_bytes;
   program.num_microbatches = num_microbatches;
   program.micro_batch = draft.graph->micro_batch;
   program.seq_len = draft.graph->seq_len;
@@ -253,6 +300,7 @@ absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
   drafter.WriteUpdate(optimizer);
   Draft draft = std::move(drafter).Take();
   FuseRows(draft, backend);
+  EBB_RETURN_IF_ERROR(InsertCopies(draft));
   EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/true, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
 }

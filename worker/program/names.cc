@@ -57,8 +57,14 @@ const char* ActivationDecisionName(ActivationDecision decision) {
       return "recompute";
     case ActivationDecision::kRecomputeTwice:
       return "recompute_twice";
+    case ActivationDecision::kOffloadHost:
+      return "offload";
   }
   return "?";
+}
+
+const char* OffloadPlaceName(ActivationDecision decision) {
+  return decision == ActivationDecision::kOffloadHost ? "host" : "";
 }
 
 ValueName NameOf(const Block& block, const Instruction& instruction,

@@ -1,5 +1,6 @@
 // What we decided: for every value that backward reads, in every layer, whether
-// it is kept or computed again. Also what the decisions cost, for people.
+// it is kept, computed again, or copied to host memory and back. Also what the
+// decisions cost, for people.
 #pragma once
 
 #include <array>
@@ -21,10 +22,25 @@ enum class ActivationDecision : uint8_t {
   // for the layer's own backward: inputs are checkpoints within the group
   // (Griewank & Walther 2000). For values of a layer, not for its input.
   kRecomputeTwice,
+  kOffloadHost,  // copied to host memory, and back in time for backward
 };
 
-// keep, recompute, recompute_twice
+constexpr ActivationDecision kActivationDecisions[] = {
+    ActivationDecision::kKeep, ActivationDecision::kRecompute,
+    ActivationDecision::kRecomputeTwice, ActivationDecision::kOffloadHost};
+
+// keep, recompute, recompute_twice, offload
 const char* ActivationDecisionName(ActivationDecision decision);
+// Where an offloaded value goes: host. Empty for other decisions.
+const char* OffloadPlaceName(ActivationDecision decision);
+
+inline bool IsOffload(ActivationDecision decision) {
+  return decision == ActivationDecision::kOffloadHost;
+}
+inline bool IsRecompute(ActivationDecision decision) {
+  return decision == ActivationDecision::kRecompute ||
+         decision == ActivationDecision::kRecomputeTwice;
+}
 
 // Decision on one value in layers first_layer..last_layer (both included; -1
 // and -1 for a value outside the layers).
@@ -46,6 +62,7 @@ struct RankPlan {
   int64_t state_arena_bytes = 0;
   int64_t step_arena_bytes = 0;
   int64_t saved_bytes = 0;  // largest sum of kSaved at any instruction
+  int64_t host_bytes = 0;   // of the host arena; not part of the peak
 };
 
 struct PlanCandidate {

@@ -171,8 +171,106 @@ std::vector<int> SavedValues(const Graph& graph) {
   return {saved.begin(), saved.end()};
 }
 
-absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
-                                    const MemorySpec& memory) {
+namespace {
+
+// [layer][value].
+using DecisionTable = std::vector<std::vector<ActivationDecision>>;
+
+DecisionTable TableOf(const Graph& graph,
+                      const std::vector<Decision>& decisions) {
+  DecisionTable table(graph.num_layers,
+                      std::vector<ActivationDecision>(
+                          graph.values.size(), ActivationDecision::kKeep));
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    for (const Decision& decision : decisions) {
+      if (decision.value != graph.values[v].name) continue;
+      for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
+        table[l][v] = decision.decision;
+      }
+    }
+  }
+  table[0][graph.stream] = ActivationDecision::kKeep;
+  return table;
+}
+
+// Finds what the backward pass of the layers reads as forward left it: what
+// gradients read and, of what is computed again for them, the inputs that are
+// not.
+class BackwardReads {
+ public:
+  BackwardReads(const Graph& graph, const DecisionTable& decisions)
+      : graph_(graph),
+        decisions_(decisions),
+        producers_(Producers(graph)),
+        seen_(graph.num_layers, std::vector<bool>(graph.values.size())),
+        reads_(seen_) {
+    for (int layer = 0; layer < graph.num_layers; ++layer) {
+      for (const Node& node : graph.layer) ReadForGradients(node, layer);
+    }
+  }
+
+  bool operator()(int value, int layer) const { return reads_[layer][value]; }
+
+ private:
+  void ReadForGradients(const Node& node, int layer) {
+    const OpDef& def = GetOpDef(node.op);
+    for (int slot = 0; slot < def.num_slots(); ++slot) {
+      if (node.slots[slot].value < 0) continue;
+      for (int read = 0; read < def.num_slots(); ++read) {
+        if ((def.slots[slot].grad_reads & Reads(read)) != 0) {
+          Read(node.slots[read], layer);
+        }
+      }
+    }
+  }
+
+  void Read(const ValueRef& ref, int layer) {
+    if (ref.value < 0) return;
+    const int value = graph_.Storage(ref.value);
+    const int at = value == graph_.stream ? layer + ref.shift : layer;
+    if (graph_.values[value].kind != ValueKind::kActivation ||
+        !graph_.values[value].per_layer || at >= graph_.num_layers ||
+        seen_[at][value]) {
+      return;
+    }
+    seen_[at][value] = true;
+    if (!IsRecompute(decisions_[at][value])) {
+      reads_[at][value] = true;
+      return;
+    }
+    // The input of a layer is made by the layer before.
+    const Node& producer = *producers_[value];
+    const OpDef& def = GetOpDef(producer.op);
+    for (int slot = 0; slot < def.num_slots(); ++slot) {
+      const Role role = def.slots[slot].role;
+      if (role == Role::kOutput || role == Role::kAux) continue;
+      Read(producer.slots[slot], value == graph_.stream ? at - 1 : at);
+    }
+  }
+
+  const Graph& graph_;
+  const DecisionTable& decisions_;
+  const std::vector<const Node*> producers_;
+  std::vector<std::vector<bool>> seen_;
+  std::vector<std::vector<bool>> reads_;
+};
+
+void OffloadKept(const Graph& graph, ActivationDecision offload,
+                 std::vector<Decision>& decisions) {
+  const DecisionTable table = TableOf(graph, decisions);
+  const BackwardReads reads(graph, table);
+  int last_group = graph.num_layers - 1;
+  while (IsRecompute(table[last_group][graph.stream])) {
+    --last_group;
+  }
+  decisions = DecideEach(graph, [&](int v, int layer) {
+    const bool goes = table[layer][v] == ActivationDecision::kKeep &&
+                      layer < last_group && reads(v, layer);
+    return goes ? offload : table[layer][v];
+  });
+}
+
+absl::StatusOr<Plan> PlanOf(const Graph& graph, const MemorySpec& memory) {
   Plan plan;
   plan.policy = memory.policy;
   plan.graph_fingerprint = graph.Fingerprint();
@@ -216,6 +314,23 @@ absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
       break;
   }
   return absl::InternalError("memory.policy auto is a search, no rule");
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
+                                    const MemorySpec& memory) {
+  EBB_ASSIGN_OR_RETURN(Plan plan, PlanOf(graph, memory));
+  switch (memory.offload) {
+    case Offload::kNone:
+      return plan;
+    case Offload::kHost:
+      OffloadKept(graph, ActivationDecision::kOffloadHost, plan.decisions);
+      return plan;
+    case Offload::kDisk:
+      break;
+  }
+  return absl::UnimplementedError("memory.offload: disk is not built yet");
 }
 
 }  // namespace ebb

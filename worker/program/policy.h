@@ -15,7 +15,9 @@ namespace ebb {
 
 // Decides on every value of the layers that the policy names. `memory` gives
 // the policy, `group` (full) and `recompute` (custom); decisions are run-length
-// coded over layers.
+// coded over layers. With `offload`, what the policy keeps and backward reads
+// goes to host memory and back, but for the last group of layers: it is read
+// again so soon that no copy pays.
 // Errors: INVALID_ARGUMENT for a custom name that matches no op or value of the
 // graph, listing what there is; INTERNAL for auto, which the planner decides.
 absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,

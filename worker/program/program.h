@@ -5,6 +5,12 @@
 // runs `count` times; its loop variable i (a group of layers, or a chunk of the
 // head) enters addresses only as base + i * stride. The blocks between
 // begin_microbatch and end_microbatch run once a microbatch.
+//
+// Copies between the device and host memory run beside the other instructions,
+// one after the other in the order in which the program starts them. The
+// program says all that must wait: a copy starts behind the instruction that
+// wrote its source, and whatever reads what a copy brought, or uses the place
+// of what it took away, stands behind an instruction that awaits it.
 #pragma once
 
 #include <algorithm>
@@ -22,18 +28,26 @@ namespace ebb {
 enum class Arena : uint8_t {
   kState,  // parameters, optimizer: outlives steps, policy-independent
   kStep,   // all else on the device
+  kHost,   // offloaded values, in host memory
 };
+
+constexpr int kNumArenas = 3;
 
 enum class Phase : uint8_t { kForward, kRecompute, kBackward, kUpdate };
 
 const char* PhaseName(Phase phase);  // forward, recompute, backward, update
 
-// Byte offset in an arena at iteration i of the block: base + i * stride.
+// Byte offset in an arena at iteration i of the block: base + i * stride or, in
+// a ring of places, base + ((i + phase) mod ring) * stride.
 struct Address {
   Arena arena = Arena::kStep;
   int64_t base = 0;
   int64_t stride = 0;
-  int64_t At(int64_t iteration) const { return base + iteration * stride; }
+  int ring = 0;  // places; 0: as many as iterations
+  int phase = 0;
+  int64_t At(int64_t iteration) const {
+    return base + (ring == 0 ? iteration : (iteration + phase) % ring) * stride;
+  }
   bool operator==(const Address&) const = default;
 };
 
@@ -69,10 +83,30 @@ enum class InstructionKind : uint8_t {
   kCompute,
   kLoadBatch,  // fills tokens and targets (operands 0 and 1) of the microbatch
   kDrop,       // frees a value that is computed again later; no work
+  kOffload,    // starts a copy of operand 0, on the device, to operand 1
+  kPrefetch,   // starts a copy of operand 0, in host memory, to operand 1
+  kAwait,      // until the copies last started on its operands, all in host
+               // memory, are done
+};
+
+inline bool IsCopy(InstructionKind kind) {
+  return kind == InstructionKind::kOffload ||
+         kind == InstructionKind::kPrefetch || kind == InstructionKind::kAwait;
+}
+
+// Which iterations of its block, in the order in which they run, an instruction
+// runs in.
+enum class Iterations : uint8_t {
+  kAll,
+  kFirst,
+  kAllButFirst,
+  kLast,
+  kAllButLast,
 };
 
 struct Instruction {
   InstructionKind kind = InstructionKind::kCompute;
+  Iterations iterations = Iterations::kAll;
   Phase phase = Phase::kForward;
   // Runs the op's backward kernel. Not the same as phase kBackward, in which
   // sums of partial gradients run the forward kernel of `add`.
@@ -142,6 +176,25 @@ struct Block {
                        : static_cast<int>(first_layer + iteration * period +
                                           layer_offset);
   }
+
+  // Whether the instruction runs in that iteration.
+  bool Runs(const Instruction& instruction, int64_t iteration) const {
+    const int64_t first = descending ? count - 1 : 0;
+    const int64_t last = descending ? 0 : count - 1;
+    switch (instruction.iterations) {
+      case Iterations::kAll:
+        return true;
+      case Iterations::kFirst:
+        return iteration == first;
+      case Iterations::kAllButFirst:
+        return iteration != first;
+      case Iterations::kLast:
+        return iteration == last;
+      case Iterations::kAllButLast:
+        return iteration != last;
+    }
+    return true;
+  }
 };
 
 // The value that an operand holds: its buffer's or, in the scratch of a row
@@ -180,6 +233,7 @@ struct ProgramAccount {
   int64_t peak_bytes = 0;         // their sum: state and step arena
   int64_t largest_use_bytes = 0;  // largest sum in use in the step arena
   int64_t saved_bytes = 0;        // largest sum of kSaved
+  int64_t host_bytes = 0;         // largest sum in use in the host arena
   double model_flops = 0;         // of one step, all microbatches
   double recompute_flops = 0;
   int64_t num_recompute = 0;  // recompute instructions of one microbatch
@@ -188,6 +242,7 @@ struct ProgramAccount {
 struct Program {
   int64_t state_bytes = 0;
   int64_t step_bytes = 0;
+  int64_t host_bytes = 0;
   int num_microbatches = 1;
   int64_t micro_batch = 0;  // sequences
   int64_t seq_len = 0;

@@ -132,19 +132,26 @@ TEST(Lower, EveryPolicyIsSoundAndTight) {
       for (const NamedPolicy& policy : AllPolicies(model)) {
         if (policy.name == "custom1" && model.layers < 2) continue;
         if (policy.name == "custom2" && model.layers < 3) continue;
-        SCOPED_TRACE(absl::StrCat(policy.name, " layers ", model.layers,
-                                  " dropout ", model.dropout, " fused ",
-                                  model.attention == AttentionKind::kFused,
-                                  " micro ", micro));
-        auto program = LowerWith(graph, policy.memory);
-        ASSERT_TRUE(program.ok()) << program.status();
-        const double ratio =
-            static_cast<double>(program->step_bytes) /
-            static_cast<double>(program->account.largest_use_bytes);
-        EXPECT_LE(ratio, 1.02)
-            << program->step_bytes << " " << program->account.largest_use_bytes;
-        EXPECT_EQ(program->account.memory.Sum(),
-                  program->state_bytes + program->step_bytes);
+        for (const Offload offload : {Offload::kNone, Offload::kHost}) {
+          SCOPED_TRACE(absl::StrCat(
+              policy.name, " layers ", model.layers, " dropout ", model.dropout,
+              " fused ", model.attention == AttentionKind::kFused, " micro ",
+              micro, offload == Offload::kHost ? " offloaded" : ""));
+          MemorySpec memory = policy.memory;
+          memory.offload = offload;
+          auto program = LowerWith(graph, memory);
+          ASSERT_TRUE(program.ok()) << program.status();
+          const double ratio =
+              static_cast<double>(program->step_bytes) /
+              static_cast<double>(program->account.largest_use_bytes);
+          // Places of offloaded values are held through whole blocks.
+          EXPECT_LE(ratio, offload == Offload::kNone ? 1.02 : 1.2)
+              << program->step_bytes << " "
+              << program->account.largest_use_bytes;
+          EXPECT_EQ(program->account.memory.Sum(),
+                    program->state_bytes + program->step_bytes);
+          EXPECT_EQ(program->account.host_bytes, program->host_bytes);
+        }
       }
     }
   }
@@ -298,7 +305,8 @@ TEST(Lower, EvaluationKeepsNothing) {
 
 // Any mix of decisions, value by value and layer by layer, gives a sound
 // program with the same gradients in the same order.
-void ExpectRandomMixesAreSound(const ModelSpec& model, int num_rounds) {
+void ExpectRandomMixesAreSound(const ModelSpec& model, int num_rounds,
+                               bool with_offload = false) {
   const Graph graph = Build(model, 2);
   const Program none = Lowered(graph, Named(Policy::kNone));
   const auto gradients = [](const Program& program) {
@@ -308,7 +316,10 @@ void ExpectRandomMixesAreSound(const ModelSpec& model, int num_rounds) {
       for (int64_t n = 0; n < block.count; ++n) {
         const int64_t i = block.descending ? block.count - 1 - n : n;
         for (const Instruction& instruction : block.instructions) {
-          if (instruction.phase != Phase::kBackward) continue;
+          if (instruction.phase != Phase::kBackward ||
+              instruction.kind != InstructionKind::kCompute) {
+            continue;
+          }
           order.push_back(InstanceName(
               instruction.name, block.LayerOf(i, instruction.layer_offset)));
         }
@@ -335,6 +346,9 @@ void ExpectRandomMixesAreSound(const ModelSpec& model, int num_rounds) {
             state % 3 == 2 && value.name != graph.values[graph.stream].name;
         decision.decision = twice ? ActivationDecision::kRecomputeTwice
                                   : ActivationDecision::kRecompute;
+        if (with_offload && state / 3 % 2 == 0) {
+          decision.decision = ActivationDecision::kOffloadHost;
+        }
         plan.decisions.push_back(decision);
       }
     }
@@ -343,7 +357,8 @@ void ExpectRandomMixesAreSound(const ModelSpec& model, int num_rounds) {
     ASSERT_TRUE(program.ok()) << round << ": " << program.status();
     EXPECT_EQ(gradients(*program), gradients(none)) << round;
     EXPECT_LE(static_cast<double>(program->step_bytes),
-              1.02 * program->account.largest_use_bytes)
+              (with_offload ? 1.05 : 1.02) *
+                  static_cast<double>(program->account.largest_use_bytes))
         << round;
   }
 }
@@ -352,6 +367,12 @@ TEST(Lower, RandomMixesAreSound) {
   const ModelSpec model = SmallModel(AttentionKind::kUnfused, 0.1, 4);
   ExpectRandomMixesAreSound(model, 300);
   ExpectRandomMixesAreSound(LlamaLike(model, 2), 100);
+}
+
+TEST(Lower, RandomMixesWithOffloadAreSound) {
+  const ModelSpec model = SmallModel(AttentionKind::kUnfused, 0.1, 5);
+  ExpectRandomMixesAreSound(model, 200, /*with_offload=*/true);
+  ExpectRandomMixesAreSound(LlamaLike(model, 2), 100, /*with_offload=*/true);
 }
 
 // Lowering walks segments, not layers or microbatches.

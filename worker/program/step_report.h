@@ -16,6 +16,7 @@ struct PhaseSeconds {
   double backward = 0;
   double optimizer = 0;
   double data_wait = 0;
+  double offload_wait = 0;  // for copies that were not done in time
   double checkpoint = 0;
 };
 
@@ -31,6 +32,7 @@ struct StepReport {
   bool skipped = false;        // gradient norm not finite: nothing updated
   MemoryBytes memory;          // counted at the moment of the peak
   int64_t saved_bytes = 0;     // largest sum of kSaved
+  int64_t host_bytes = 0;      // largest sum in the host arena, counted
   int64_t resident_bytes = 0;  // anonymous + shared of the process
   PhaseSeconds phases;
 };

@@ -73,6 +73,7 @@ struct Case {
   bool llama = false;
   bool fused = true;
   DType precision = DType::kF32;
+  Offload offload = Offload::kNone;
 };
 
 class Allocation : public testing::TestWithParam<Case> {};
@@ -84,6 +85,7 @@ TEST_P(Allocation, NoneInAStep) {
   if (!GetParam().fused) spec.model.attention = AttentionKind::kUnfused;
   spec.precision = GetParam().precision;
   spec.memory.policy = Policy::kCheap;
+  spec.memory.offload = GetParam().offload;
   const auto device = MakeTestDevice(spec);
   if (spec.precision == DType::kBf16 &&
       HasBf16Products(device->backend().instruction_set)) {
@@ -93,9 +95,11 @@ TEST_P(Allocation, NoneInAStep) {
   const Program& program = planned.programs.training;
   auto state = ArenaMemory::Allocate(*device, program.state_bytes);
   auto step_arena = ArenaMemory::Allocate(*device, program.step_bytes);
-  ASSERT_TRUE(state.ok() && step_arena.ok());
-  const ArenaView arenas = {state->data(), state->bytes(), step_arena->data(),
-                            step_arena->bytes()};
+  auto host_arena = ArenaMemory::Allocate(*device, program.host_bytes);
+  ASSERT_TRUE(state.ok() && step_arena.ok() && host_arena.ok());
+  const ArenaView arenas = {state->data(),      state->bytes(),
+                            step_arena->data(), step_arena->bytes(),
+                            host_arena->data(), host_arena->bytes()};
   auto executor =
       Executor::Create(program, *device, arenas, {.precision = spec.precision});
   ASSERT_TRUE(executor.ok()) << executor.status();
@@ -120,7 +124,9 @@ INSTANTIATE_TEST_SUITE_P(
     Jobs, Allocation,
     testing::Values(Case{"gpt"}, Case{"gpt_unfused", false, false},
                     Case{"llama", true},
-                    Case{"gpt_bf16", false, true, DType::kBf16}),
+                    Case{"gpt_bf16", false, true, DType::kBf16},
+                    Case{"gpt_offload", false, true, DType::kF32,
+                         Offload::kHost}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -32,15 +32,25 @@ class ArenaMemory {
 };
 
 // Where the arenas of a program lie. The training and the evaluation program
-// of a job run on the same two.
+// of a job run on the same ones.
 struct ArenaView {
   std::byte* state = nullptr;
   int64_t state_bytes = 0;
   std::byte* step = nullptr;
   int64_t step_bytes = 0;
+  std::byte* host = nullptr;
+  int64_t host_bytes = 0;
 
   std::byte* At(Arena arena) const {
-    return arena == Arena::kState ? state : step;
+    switch (arena) {
+      case Arena::kState:
+        return state;
+      case Arena::kStep:
+        return step;
+      case Arena::kHost:
+        return host;
+    }
+    return nullptr;
   }
 };
 

@@ -14,15 +14,16 @@
 //
 //   RunCall
 //     EnterBuffers                  what the instruction allocates is in use
-//     Launch | LoadBatch | nothing (drop)
+//     Launch | LoadBatch | begin a copy | await copies | nothing (drop)
 //     LeaveBuffers                  what it frees is not; poison it
 //
 //   A row loop (worker/program/fuse.h) is launched whole by its first
 //   instruction; the others only keep the books.
 //
-// There is no decision here. Which values are kept, dropped and computed again,
-// and where every byte lies, was settled when the program was made; a
-// recomputed op is an instruction like any other. So the same few lines run
+// There is no decision here. Which values are kept, offloaded, dropped and
+// computed again, where every byte lies and what waits for which copy was
+// settled when the program was made; a recomputed op and a copy are
+// instructions like any other. So the same few lines run
 // every policy, and a policy cannot change a bit of the result.
 //
 // Before the first step Create() proves the program's use of memory on paper
@@ -34,6 +35,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 #include <span>
 #include <string>
@@ -73,16 +75,19 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(
     const Program& program, Device& device, const ArenaView& arenas,
     ExecutorOptions options) {
   if (program.state_bytes > arenas.state_bytes ||
-      program.step_bytes > arenas.step_bytes) {
+      program.step_bytes > arenas.step_bytes ||
+      program.host_bytes > arenas.host_bytes) {
     return absl::InternalError(absl::StrCat(
         "arenas are smaller than the program: state ", arenas.state_bytes,
         " of ", program.state_bytes, " bytes, step ", arenas.step_bytes, " of ",
-        program.step_bytes));
+        program.step_bytes, ", host ", arenas.host_bytes, " of ",
+        program.host_bytes));
   }
   EBB_RETURN_IF_ERROR(CheckStorage(program, device.backend()));
   std::unique_ptr<Executor> executor(
       new Executor(program, device, arenas, options));
   EBB_RETURN_IF_ERROR(executor->ResolveKernels());
+  executor->MakeCopyStream();
   executor->BuildCalls();
   return executor;
 }
@@ -120,6 +125,28 @@ absl::Status Executor::ResolveKernels() {
       " backend has no kernels for: ", absl::StrJoin(missing, ", ")));
 }
 
+// A slot for every place in host memory, named as what lies there.
+void Executor::MakeCopyStream() {
+  std::vector<std::string> names;
+  for (const Block& block : program_.blocks) {
+    for (const Instruction& instruction : block.instructions) {
+      if (instruction.kind != InstructionKind::kOffload) continue;
+      const Buffer& host = block.buffers[instruction.operands[1].buffer];
+      for (int64_t i = 0; i < block.count; ++i) {
+        if (!block.Runs(instruction, i)) continue;
+        const auto [slot, is_new] =
+            slot_at_.emplace(host.address.At(i), names.size());
+        if (!is_new) continue;
+        names.push_back(
+            InstanceName(host.name, block.LayerOf(i, host.layer_offset)));
+      }
+    }
+  }
+  if (names.empty()) return;
+  copies_ =
+      std::make_unique<CopyStream>(device_, std::move(names), options_.offload);
+}
+
 void Executor::BuildCalls() {
   for (size_t b = 0; b < calls_.size(); ++b) {
     const Block& block = program_.blocks[b];
@@ -137,6 +164,8 @@ void Executor::BuildCall(const Block& block, const Instruction& instruction,
   call.instruction = &instruction;
   call.block = &block;
   if (instruction.kind == InstructionKind::kDrop) return;
+  if (IsCopy(instruction.kind)) BindCopySlots(block, instruction, call);
+  if (instruction.kind == InstructionKind::kAwait) return;
 
   size_t num_slots = 0;
   for (const Operand& operand : instruction.operands) {
@@ -158,7 +187,8 @@ void Executor::BuildCall(const Block& block, const Instruction& instruction,
   call.call.scalars = &scalars_;
   if (instruction.workspace >= 0) {
     const Address& address = block.buffers[instruction.workspace].address;
-    call.bindings.push_back({&call.workspace, At(address, 0), address.stride});
+    call.bindings.push_back(
+        {&call.workspace, address, arenas_.At(address.arena), 0});
     call.call.workspace_bytes = WorkspaceBytes(instruction, device_.backend());
   }
   if (!instruction.value_name.empty()) {
@@ -205,8 +235,24 @@ void Executor::Bind(const Block& block, const Operand& operand, Tensor& tensor,
   tensor.row_stride = operand.row_stride;
   if (operand.buffer < 0) return;  // scratch of a row loop
   const Address& address = block.buffers[operand.buffer].address;
-  call.bindings.push_back({&tensor, At(address, 0) + operand.byte_offset,
-                           address.stride + operand.byte_offset_stride});
+  call.bindings.push_back({&tensor, address,
+                           arenas_.At(address.arena) + operand.byte_offset,
+                           operand.byte_offset_stride});
+}
+
+void Executor::BindCopySlots(const Block& block, const Instruction& instruction,
+                             Call& call) const {
+  for (int64_t i = 0; i < block.count; ++i) {
+    for (const Operand& operand : instruction.operands) {
+      const Address& address = block.buffers[operand.buffer].address;
+      if (address.arena != Arena::kHost) continue;
+      const auto slot = slot_at_.find(address.At(i));
+      EBB_CHECK(slot != slot_at_.end() || !block.Runs(instruction, i));
+      call.copy_slots.push_back(slot == slot_at_.end() ? 0 : slot->second);
+    }
+  }
+  call.copy_slots_an_iteration =
+      static_cast<int64_t>(call.copy_slots.size()) / block.count;
 }
 
 std::byte* Executor::At(const Address& address, int64_t iteration) const {
@@ -217,17 +263,26 @@ absl::StatusOr<StepReport> Executor::RunStep(const StepScalars& scalars,
                                              BatchSource& source,
                                              int64_t first_position) {
   BeginStep(scalars);
+  if (const absl::Status status = RunProgram(source, first_position);
+      !status.ok()) {
+    // Nothing writes to the arenas when this returns.
+    if (copies_ != nullptr) copies_->Drain();
+    return status;
+  }
+  return FinishStep();
+}
+
+absl::Status Executor::RunProgram(BatchSource& source, int64_t first_position) {
   const int num_blocks = static_cast<int>(program_.blocks.size());
   EBB_RETURN_IF_ERROR(RunBlocks(0, program_.begin_microbatch, source, 0));
   for (int64_t m = 0; m < program_.num_microbatches; ++m) {
     scalars_.first_sequence = m * program_.micro_batch;
+    ++generation_;
     EBB_RETURN_IF_ERROR(RunBlocks(program_.begin_microbatch,
                                   program_.end_microbatch, source,
                                   first_position + scalars_.first_sequence));
   }
-  EBB_RETURN_IF_ERROR(
-      RunBlocks(program_.end_microbatch, num_blocks, source, 0));
-  return FinishStep();
+  return RunBlocks(program_.end_microbatch, num_blocks, source, 0);
 }
 
 void Executor::BeginStep(const StepScalars& scalars) {
@@ -239,6 +294,9 @@ void Executor::BeginStep(const StepScalars& scalars) {
   recompute_flops_ = 0;
   if (options_.poison) {
     device_.Fill(arenas_.step, kPoisonByte, program_.step_bytes, nullptr);
+    if (program_.host_bytes > 0) {
+      std::memset(arenas_.host, kPoisonByte, program_.host_bytes);
+    }
   }
 }
 
@@ -250,6 +308,7 @@ absl::Status Executor::RunBlocks(int begin, int end, BatchSource& source,
       if (block.one_row && k != row_) continue;
       const int64_t i = block.descending ? block.count - 1 - k : k;
       for (size_t n = 0; n < calls_[b].size(); ++n) {
+        if (!block.Runs(block.instructions[n], i)) continue;
         if (const absl::Status status =
                 RunCall(calls_[b], n, i, source, position);
             !status.ok()) {
@@ -279,6 +338,14 @@ absl::Status Executor::RunCall(std::vector<Call>& calls, size_t n,
       break;
     case InstructionKind::kDrop:
       break;
+    case InstructionKind::kOffload:
+    case InstructionKind::kPrefetch:
+      BeginCopy(call, iteration);
+      break;
+    case InstructionKind::kAwait:
+      timer_.Enter(StepTimer::Part::kOffloadWait);
+      EBB_RETURN_IF_ERROR(copies_->Await(call.CopySlots(iteration)));
+      break;
   }
   LeaveBuffers(call, iteration);
   return absl::OkStatus();
@@ -288,7 +355,8 @@ absl::Status Executor::RunCall(std::vector<Call>& calls, size_t n,
 void Executor::Prepare(Call& call, int64_t iteration) {
   const Instruction& instruction = *call.instruction;
   for (const Binding& binding : call.bindings) {
-    binding.tensor->data = binding.base + iteration * binding.stride;
+    binding.tensor->data = binding.base + binding.address.At(iteration) +
+                           iteration * binding.stride;
   }
   call.call.workspace = call.workspace.data;
   call.call.row_offset =
@@ -339,6 +407,20 @@ absl::Status Executor::LoadBatch(Call& call, BatchSource& source,
   return device_.Synchronize();
 }
 
+void Executor::BeginCopy(Call& call, int64_t iteration) {
+  Prepare(call, iteration);
+  const Instruction& instruction = *call.instruction;
+  const int64_t bytes = instruction.operands[0].type.bytes();
+  const int slot = call.CopySlots(iteration)[0];
+  std::byte* const source = call.slots[0].as<std::byte>();
+  std::byte* const target = call.slots[1].as<std::byte>();
+  if (instruction.kind == InstructionKind::kOffload) {
+    copies_->BeginOffload(slot, target, source, bytes, generation_);
+  } else {
+    copies_->BeginPrefetch(slot, target, source, bytes, generation_);
+  }
+}
+
 void Executor::EnterBuffers(const Call& call) {
   const std::vector<Buffer>& buffers = call.block->buffers;
   for (const int32_t b : call.instruction->allocates) meter_.Enter(buffers[b]);
@@ -353,9 +435,12 @@ void Executor::LeaveBuffers(const Call& call, int64_t iteration) {
   for (const int32_t b : call.instruction->frees) {
     const Buffer& buffer = call.block->buffers[b];
     meter_.Leave(buffer);
-    if (options_.poison) {
-      device_.Fill(At(buffer.address, iteration), kPoisonByte, buffer.bytes,
-                   nullptr);
+    if (!options_.poison) continue;
+    std::byte* const memory = At(buffer.address, iteration);
+    if (buffer.address.arena == Arena::kHost) {
+      std::memset(memory, kPoisonByte, buffer.bytes);
+    } else {
+      device_.Fill(memory, kPoisonByte, buffer.bytes, nullptr);
     }
   }
 }
@@ -381,6 +466,7 @@ absl::StatusOr<StepReport> Executor::FinishStep() {
   report.memory = meter_.Peak();
   report.memory[MemoryClass::kRuntime] = device_.backend().runtime_bytes;
   report.saved_bytes = meter_.saved_bytes();
+  report.host_bytes = meter_.host_bytes();
   report.phases = timer_.phases();
   return report;
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +17,7 @@
 #include "worker/runtime/arena_memory.h"
 #include "worker/runtime/batch_source.h"
 #include "worker/runtime/memory_meter.h"
+#include "worker/runtime/offload.h"
 #include "worker/runtime/step_timer.h"
 
 namespace ebb {
@@ -24,10 +27,12 @@ struct ExecutorOptions {
   // Fills the step arena with NaN at the start of a step, and every buffer when
   // it is freed, so that a read of a dropped value shows.
   bool poison = false;
+  OffloadOptions offload = {};
 };
 
 // One program bound to its arenas: kernels are resolved and calls are built, so
-// that a step allocates nothing. Single-threaded (kernels use their own team).
+// that a step allocates nothing. Used by one thread (kernels use their own
+// team); a program that offloads has a second one for its copies.
 class Executor {
  public:
   // `program`, `device` and the arenas must outlive the executor.
@@ -55,9 +60,11 @@ class Executor {
   void set_row(int64_t row) { row_ = row; }
 
  private:
-  // Where one tensor of a call points at iteration i: base + i * stride.
+  // Where one tensor of a call points at iteration i:
+  // base + address.At(i) + i * stride.
   struct Binding {
     Tensor* tensor;
+    Address address;
     std::byte* base;
     int64_t stride;
   };
@@ -75,6 +82,15 @@ class Executor {
     std::vector<uint64_t> value_keys;      // by iteration; empty: draws nothing
     std::vector<RowOperand> row_operands;  // of a row loop
     std::vector<RowStage> stages;  // of the loop that begins here; else empty
+    // Of copies and awaits: slots of the copy stream, one or more an iteration.
+    std::vector<int32_t> copy_slots;
+    int64_t copy_slots_an_iteration = 0;
+
+    std::span<const int32_t> CopySlots(int64_t iteration) const {
+      return std::span(copy_slots)
+          .subspan(iteration * copy_slots_an_iteration,
+                   copy_slots_an_iteration);
+    }
   };
 
   Executor(const Program& program, Device& device, const ArenaView& arenas,
@@ -82,6 +98,7 @@ class Executor {
 
   // Building.
   absl::Status ResolveKernels();
+  void MakeCopyStream();
   void BuildCalls();
   void BuildCall(const Block& block, const Instruction& instruction,
                  Call& call);
@@ -90,8 +107,11 @@ class Executor {
   void Bind(const Block& block, const Operand& operand, Tensor& tensor,
             Call& call);
   std::byte* At(const Address& address, int64_t iteration) const;
+  void BindCopySlots(const Block& block, const Instruction& instruction,
+                     Call& call) const;
 
   // Running.
+  absl::Status RunProgram(BatchSource& source, int64_t first_position);
   void BeginStep(const StepScalars& scalars);
   absl::Status RunBlocks(int begin, int end, BatchSource& source,
                          int64_t position);
@@ -100,6 +120,7 @@ class Executor {
   void Prepare(Call& call, int64_t iteration);
   absl::Status Launch(std::vector<Call>& calls, size_t n, int64_t iteration);
   absl::Status LoadBatch(Call& call, BatchSource& source, int64_t position);
+  void BeginCopy(Call& call, int64_t iteration);
   void EnterBuffers(const Call& call);
   void LeaveBuffers(const Call& call, int64_t iteration);
   absl::StatusOr<StepReport> FinishStep();
@@ -125,6 +146,11 @@ class Executor {
   int64_t num_targets_ = 0;
   double flops_ = 0;
   double recompute_flops_ = 0;
+
+  // Microbatches run so far: what is offloaded in one comes back in the same.
+  int64_t generation_ = 0;
+  std::map<int64_t, int32_t> slot_at_;  // by offset in the host arena
+  std::unique_ptr<CopyStream> copies_;  // null: the program has no copies
 };
 
 }  // namespace ebb

@@ -10,19 +10,28 @@ namespace ebb {
 
 // Owned by an executor and fed by it instruction by instruction: a buffer
 // enters before the instruction that it is allocated for and leaves after the
-// one that frees it. The state arena counts as in use throughout.
+// one that frees it. The state arena counts as in use throughout. Host memory
+// is counted apart, whatever the class.
 class MemoryMeter {
  public:
-  // `arena_bytes`: of both arenas.
+  // `arena_bytes`: of state and step arena.
   MemoryMeter(const Program& program, int64_t arena_bytes);
 
   // Empties the step arena: a new step begins.
   void Reset();
   void Enter(const Buffer& buffer) {
+    if (buffer.address.arena == Arena::kHost) {
+      host_in_use_ += buffer.bytes;
+      return;
+    }
     in_use_[buffer.memory_class] += buffer.bytes;
     sum_ += buffer.bytes;
   }
   void Leave(const Buffer& buffer) {
+    if (buffer.address.arena == Arena::kHost) {
+      host_in_use_ -= buffer.bytes;
+      return;
+    }
     in_use_[buffer.memory_class] -= buffer.bytes;
     sum_ -= buffer.bytes;
   }
@@ -34,14 +43,17 @@ class MemoryMeter {
     }
     const int64_t saved = in_use_[MemoryClass::kSaved];
     if (saved > saved_bytes_) saved_bytes_ = saved;
+    if (host_in_use_ > host_bytes_) host_bytes_ = host_in_use_;
   }
 
   // Bytes by class at the first instruction with the largest sum of this step.
   // What the arenas hold beyond that sum is fragmentation, so the classes add
-  // up to the bytes of both arenas.
+  // up to the bytes of state and step arena.
   MemoryBytes Peak() const;
   // Largest sum of the class `saved` at any instruction of this step.
   int64_t saved_bytes() const { return saved_bytes_; }
+  // Largest sum of bytes in use in the host arena at any instruction.
+  int64_t host_bytes() const { return host_bytes_; }
 
  private:
   int64_t arena_bytes_ = 0;
@@ -51,6 +63,8 @@ class MemoryMeter {
   int64_t sum_ = 0;
   int64_t peak_sum_ = 0;
   int64_t saved_bytes_ = 0;
+  int64_t host_in_use_ = 0;
+  int64_t host_bytes_ = 0;
 };
 
 }  // namespace ebb

@@ -19,6 +19,7 @@ class StepTimer {
     kBackward,
     kOptimizer,
     kDataWait,
+    kOffloadWait,  // for copies that something stands still for
     kNumParts,
   };
 
@@ -46,6 +47,7 @@ class StepTimer {
     phases.backward = Of(Part::kBackward);
     phases.optimizer = Of(Part::kOptimizer);
     phases.data_wait = Of(Part::kDataWait);
+    phases.offload_wait = Of(Part::kOffloadWait);
     return phases;
   }
 

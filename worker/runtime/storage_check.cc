@@ -24,6 +24,12 @@ struct Storage {
   int64_t bytes = 0;
   MemoryClass memory_class = MemoryClass::kLive;
   int64_t reached = 0;  // bytes that operands reached so far
+  // Of a copy that has begun and is not awaited: it reads the storage, or fills
+  // it.
+  bool copy_reads = false;
+  bool copy_fills = false;
+
+  bool in_flight() const { return copy_reads || copy_fills; }
 };
 
 // Bytes from an operand's first element to the end of its last.
@@ -46,6 +52,16 @@ class Walk {
     for (int microbatch = 0; microbatch < num_microbatches; ++microbatch) {
       EBB_RETURN_IF_ERROR(
           RunBlocks(program_.begin_microbatch, program_.end_microbatch));
+      if (!copies_.empty()) {
+        return absl::InternalError(
+            absl::StrCat("the copy of ", copies_.begin()->second.name,
+                         " is not awaited within its microbatch"));
+      }
+      if (!Live(Arena::kHost).empty()) {
+        return absl::InternalError(
+            absl::StrCat(Live(Arena::kHost).begin()->second.name,
+                         " stays in host memory beyond its microbatch"));
+      }
     }
     EBB_RETURN_IF_ERROR(RunBlocks(program_.end_microbatch, num_blocks));
     for (const auto& [base, storage] : Live(Arena::kStep)) {
@@ -97,6 +113,7 @@ class Walk {
         const int64_t i = block.descending ? block.count - 1 - n : n;
         const Instruction* loop = nullptr;  // first instruction of one
         for (const Instruction& instruction : block.instructions) {
+          if (!block.Runs(instruction, i)) continue;
           if (!instruction.continues) loop = &instruction;
           absl::Status status = Step(block, instruction, i);
           if (status.ok()) status = CheckScratch(instruction, *loop);
@@ -116,7 +133,15 @@ class Walk {
     for (const int32_t b : instruction.allocates) {
       EBB_RETURN_IF_ERROR(Allocate(block, block.buffers[b], i));
     }
-    EBB_RETURN_IF_ERROR(TouchOperands(block, instruction, i, false));
+    if (instruction.kind == InstructionKind::kAwait) {
+      EBB_RETURN_IF_ERROR(Await(block, instruction, i));
+    } else {
+      EBB_RETURN_IF_ERROR(TouchOperands(block, instruction, i, false));
+    }
+    if (instruction.kind == InstructionKind::kOffload ||
+        instruction.kind == InstructionKind::kPrefetch) {
+      EBB_RETURN_IF_ERROR(BeginCopy(block, instruction, i));
+    }
     for (const Instruction::Replace& replace : instruction.replaces) {
       EBB_RETURN_IF_ERROR(Free(block, block.buffers[replace.old_buffer], i));
       EBB_RETURN_IF_ERROR(
@@ -130,6 +155,45 @@ class Walk {
     return absl::OkStatus();
   }
 
+  // Marks both ends. A copy is known by its place in host memory.
+  absl::Status BeginCopy(const Block& block, const Instruction& instruction,
+                         int64_t i) {
+    const bool is_offload = instruction.kind == InstructionKind::kOffload;
+    const Buffer& source = block.buffers[instruction.operands[0].buffer];
+    const Buffer& target = block.buffers[instruction.operands[1].buffer];
+    const Buffer& host = is_offload ? target : source;
+    const Buffer& device = is_offload ? source : target;
+    if (host.address.arena != Arena::kHost ||
+        device.address.arena != Arena::kStep || host.bytes != device.bytes ||
+        SpanBytes(instruction.operands[0]) !=
+            SpanBytes(instruction.operands[1])) {
+      return Fault("is copied to something unlike it", source, block, i);
+    }
+    EBB_ASSIGN_OR_RETURN(Storage* const from, Find(block, source, i));
+    from->copy_reads = true;
+    EBB_ASSIGN_OR_RETURN(Storage* const to, Find(block, target, i));
+    to->copy_fills = true;
+    copies_[host.address.At(i)] = {device.address.At(i), to->name};
+    return absl::OkStatus();
+  }
+
+  absl::Status Await(const Block& block, const Instruction& instruction,
+                     int64_t i) {
+    for (const Operand& operand : instruction.operands) {
+      const Buffer& host = block.buffers[operand.buffer];
+      EBB_ASSIGN_OR_RETURN(Storage* const storage, Find(block, host, i));
+      const auto copy = copies_.find(host.address.At(i));
+      if (copy == copies_.end()) {
+        return Fault("is awaited, but no copy has begun", host, block, i);
+      }
+      storage->copy_reads = storage->copy_fills = false;
+      Storage& device = Live(Arena::kStep).at(copy->second.device_base);
+      device.copy_reads = device.copy_fills = false;
+      copies_.erase(copy);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Allocate(const Block& block, const Buffer& buffer, int64_t i) {
     return Add(buffer.address.arena, buffer.address.At(i),
                Storage{buffer.name, block.LayerOf(i, buffer.layer_offset),
@@ -137,8 +201,9 @@ class Walk {
   }
 
   absl::Status Add(Arena arena, int64_t base, Storage storage) {
-    const int64_t arena_bytes =
-        arena == Arena::kState ? program_.state_bytes : program_.step_bytes;
+    const int64_t arena_bytes = arena == Arena::kState  ? program_.state_bytes
+                                : arena == Arena::kStep ? program_.step_bytes
+                                                        : program_.host_bytes;
     if (base % kAlignment != 0 || storage.bytes % kAlignment != 0) {
       return Fault("is not aligned", storage, base);
     }
@@ -182,6 +247,9 @@ class Walk {
                      buffer, block, i);
       }
       EBB_ASSIGN_OR_RETURN(Storage* const storage, Find(block, buffer, i));
+      if (storage->copy_fills || (storage->copy_reads && operand.written)) {
+        return Fault("is used while its copy is on the way", buffer, block, i);
+      }
       const int64_t start = buffer.address.At(i) - found_base_;
       storage->reached = std::max(storage->reached, start + end);
     }
@@ -266,6 +334,9 @@ class Walk {
                        MemoryClassName(storage->memory_class)),
           buffer, block, i);
     }
+    if (storage->in_flight()) {
+      return Fault("is freed while its copy is on the way", buffer, block, i);
+    }
     EBB_RETURN_IF_ERROR(CheckReached(*storage));
     Live(buffer.address.arena).erase(found_base_);
     return absl::OkStatus();
@@ -300,7 +371,13 @@ class Walk {
 
   const Program& program_;
   const Backend& backend_;
-  std::array<LiveMap, 2> live_;
+  struct Copy {
+    int64_t device_base;
+    std::string name;
+  };
+
+  std::array<LiveMap, kNumArenas> live_;
+  std::map<int64_t, Copy> copies_;  // on the way, by place in host memory
   int64_t found_base_ = 0;
 };
 

@@ -17,7 +17,10 @@ namespace ebb {
 //   - the declared bytes of every storage equal what the operands that bind it
 //     in its life reach, rounded up, and those of a workspace what the op asks
 //     for on `backend`;
-//   - what is freed is alive, with the same class and bytes.
+//   - what is freed is alive, with the same class and bytes;
+//   - while a copy is on its way, nothing writes its source, nothing touches
+//     its destination, neither is freed, and at the end of a microbatch none
+//     is.
 // So bytes counted from buffers are the bytes that kernels were given.
 // Errors: INTERNAL with block, instruction and value.
 absl::Status CheckStorage(const Program& program, const Backend& backend);

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "kernels/backend.h"
+#include "worker/runtime/testing/test_job.h"
 #include "worker/runtime/testing/toy_program.h"
 
 namespace ebb {
@@ -128,6 +133,91 @@ TEST(StorageCheck, FollowsResultThatTakesOverItsOperand) {
   gelu.frees = {0, 1};
   ExpectFault(program, "is not alive (there is L*.y.grad", "L*.z.grad",
               "block backward[2]");
+}
+
+// A job whose values go to host memory, with blocks that repeat.
+Program MakeOffloadedProgram(Policy policy) {
+  JobSpec spec = SmallJob();
+  spec.model.layers = 5;
+  spec.memory.policy = policy;
+  spec.memory.offload = Offload::kHost;
+  return PlanTestJob(spec, BuiltInCpuBackend()).programs.training;
+}
+
+// `alter(instructions of the block, n)` is called for every instruction of this
+// kind, each time on a fresh copy of the program; what it alters must be a
+// fault. It returns false where there is nothing to alter.
+template <typename Alter>
+void ExpectEveryOneNeeded(const Program& program, InstructionKind kind,
+                          const Alter& alter) {
+  int num_altered = 0;
+  for (size_t b = 0; b < program.blocks.size(); ++b) {
+    for (size_t n = 0; n < program.blocks[b].instructions.size(); ++n) {
+      if (program.blocks[b].instructions[n].kind != kind) continue;
+      Program altered = program;
+      if (!alter(altered.blocks[b].instructions, n)) continue;
+      ++num_altered;
+      const absl::Status status = CheckStorage(altered, BuiltInCpuBackend());
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal)
+          << program.blocks[b].name << " " << n + 1;
+    }
+  }
+  EXPECT_GT(num_altered, 3);
+}
+
+TEST(StorageCheck, NoAwaitCanBeLeftOut) {
+  for (const Policy policy : {Policy::kNone, Policy::kFull}) {
+    const Program program = MakeOffloadedProgram(policy);
+    ASSERT_TRUE(CheckStorage(program, BuiltInCpuBackend()).ok());
+    // Frees what it should, but waits for nothing.
+    ExpectEveryOneNeeded(program, InstructionKind::kAwait,
+                         [](std::vector<Instruction>& list, size_t n) {
+                           list[n].operands.clear();
+                           return true;
+                         });
+    ExpectEveryOneNeeded(program, InstructionKind::kAwait,
+                         [](std::vector<Instruction>& list, size_t n) {
+                           list.erase(list.begin() + n);
+                           return true;
+                         });
+  }
+}
+
+TEST(StorageCheck, NoCopyCanBeLeftOut) {
+  const Program program = MakeOffloadedProgram(Policy::kNone);
+  for (const InstructionKind kind :
+       {InstructionKind::kOffload, InstructionKind::kPrefetch}) {
+    ExpectEveryOneNeeded(program, kind,
+                         [](std::vector<Instruction>& list, size_t n) {
+                           list.erase(list.begin() + n);
+                           return true;
+                         });
+  }
+}
+
+TEST(StorageCheck, NoCopyCanBeginBeforeItsSourceIsMade) {
+  ExpectEveryOneNeeded(
+      MakeOffloadedProgram(Policy::kNone), InstructionKind::kOffload,
+      [](std::vector<Instruction>& list, size_t n) {
+        // To the front of its block.
+        std::rotate(list.begin(), list.begin() + n, list.begin() + n + 1);
+        return true;
+      });
+}
+
+// Behind the instruction that it stands before, it comes too late for it.
+TEST(StorageCheck, NoAwaitCanComeLater) {
+  ExpectEveryOneNeeded(
+      MakeOffloadedProgram(Policy::kNone), InstructionKind::kAwait,
+      [](std::vector<Instruction>& list, size_t n) {
+        size_t next = n + 1;
+        while (next < list.size() && IsCopy(list[next].kind)) ++next;
+        if (next == list.size()) return false;  // the end of its block
+        size_t end = next + 1;                  // of a row loop
+        while (end < list.size() && list[end].continues) ++end;
+        std::rotate(list.begin() + n, list.begin() + n + 1, list.begin() + end);
+        return true;
+      });
 }
 
 }  // namespace

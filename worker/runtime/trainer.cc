@@ -104,6 +104,7 @@ struct Trainer::State {
 
   ArenaMemory state_arena;
   ArenaMemory step_arena;
+  ArenaMemory host_arena;  // empty: nothing is offloaded
   std::unique_ptr<ModelState> model;
   std::unique_ptr<Executor> training_executor;
   std::unique_ptr<Executor> evaluation_executor;  // null: no evaluation
@@ -177,25 +178,34 @@ absl::Status Trainer::State::TakeArenas() {
   Device& device = *setup.device;
   const int64_t state_bytes = programs.training.state_bytes;
   const int64_t step_bytes = programs.step_bytes;
+  const int64_t host_bytes = programs.host_bytes;
+  // On a CPU the host arena is taken from the same memory.
   const int64_t need =
-      state_bytes + step_bytes + device.backend().runtime_bytes;
+      state_bytes + step_bytes + host_bytes + device.backend().runtime_bytes;
   if (const int64_t have = device.AvailableBytes(); need > have) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the job does not fit: need ", need,
-                     " bytes (state arena ", state_bytes, ", step arena ",
-                     step_bytes, ", runtime ", device.backend().runtime_bytes,
-                     "), have ", have, ": rank ", setup.plan.ranks[0].rank));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the job does not fit: need ", need, " bytes (state arena ",
+        state_bytes, ", step arena ", step_bytes, ", host arena ", host_bytes,
+        ", runtime ", device.backend().runtime_bytes, "), have ", have,
+        ": rank ", setup.plan.ranks[0].rank));
   }
   EBB_ASSIGN_OR_RETURN(state_arena, ArenaMemory::Allocate(device, state_bytes));
   EBB_ASSIGN_OR_RETURN(step_arena, ArenaMemory::Allocate(device, step_bytes));
+  absl::StatusOr<ArenaMemory> host = ArenaMemory::Allocate(device, host_bytes);
+  if (!host.ok()) {
+    return Annotate(host.status(), "host memory for offloaded values");
+  }
+  host_arena = *std::move(host);
   return absl::OkStatus();
 }
 
 absl::Status Trainer::State::MakeExecutors() {
   const ArenaView arenas = {state_arena.data(), state_arena.bytes(),
-                            step_arena.data(), step_arena.bytes()};
+                            step_arena.data(),  step_arena.bytes(),
+                            host_arena.data(),  host_arena.bytes()};
   const ExecutorOptions options = {.precision = spec().precision,
-                                   .poison = setup.poison};
+                                   .poison = setup.poison,
+                                   .offload = setup.offload};
   model =
       std::make_unique<ModelState>(programs.graph, programs.training, arenas);
   EBB_ASSIGN_OR_RETURN(

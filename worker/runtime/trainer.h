@@ -17,6 +17,7 @@
 #include "worker/program/plan.h"
 #include "worker/program/step_report.h"
 #include "worker/runtime/batch_source.h"
+#include "worker/runtime/offload.h"
 
 namespace ebb {
 
@@ -84,6 +85,7 @@ struct TrainerSetup {
   int attempt = 0;
   std::string spec_text;  // effective spec; UTF-8
   bool poison = false;    // values that a program drops become NaN
+  OffloadOptions offload = {};
 };
 
 struct TrainerFinish {
@@ -92,7 +94,7 @@ struct TrainerFinish {
   uint64_t weights_hash = 0;
 };
 
-// Single-threaded: create, run and destroy on one thread. `train`, `validation`
+// Create, run and destroy on one thread. `train`, `validation`
 // and the observer must outlive it.
 class Trainer {
  public:

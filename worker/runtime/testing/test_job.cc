@@ -140,6 +140,7 @@ TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
   setup.checkpoint_directory = options.checkpoint_directory;
   setup.resume_from = options.resume_from;
   setup.poison = options.poison;
+  setup.offload = options.offload;
   return setup;
 }
 

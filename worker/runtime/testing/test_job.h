@@ -93,6 +93,7 @@ struct TestJobOptions {
   std::vector<RecordingObserver::TimedOrder> orders = {};
   // Instead of that of the spec's policy.
   std::optional<Plan> plan = {};
+  OffloadOptions offload = {};
 };
 
 // A setup for Trainer::Create that reads formula data. The sources live as long

@@ -1,0 +1,264 @@
+// Contract 1 with offload: what goes to host memory and comes back changes no
+// bit, under any policy, however late the copies are. Everything runs in poison
+// mode, so that a place that is used too early or too late shows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/kernel_table.h"
+#include "worker/runtime/testing/heap_device.h"
+#include "worker/runtime/testing/test_job.h"
+
+namespace ebb {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Variant {
+  const char* name;
+  bool llama;
+  AttentionKind attention;
+  DType precision = DType::kF32;
+};
+
+constexpr Variant kVariants[] = {
+    {"Fused", false, AttentionKind::kFused},
+    {"UnfusedBf16", false, AttentionKind::kUnfused, DType::kBf16},
+    {"LlamaFusedBf16", true, AttentionKind::kFused, DType::kBf16},
+    {"LlamaUnfused", true, AttentionKind::kUnfused},
+};
+
+// Five layers, three microbatches, dropout.
+JobSpec Job(const Variant& variant) {
+  JobSpec spec = variant.llama ? SmallLlamaJob() : SmallJob();
+  spec.precision = variant.precision;
+  spec.model.layers = 5;
+  spec.model.attention = variant.attention;
+  spec.model.dropout = 0.1;
+  spec.global_batch = 6;
+  spec.micro_batch = 2;
+  spec.steps = 3;
+  return spec;
+}
+
+JobSpec Offloaded(JobSpec spec, Policy policy = Policy::kNone, int group = 1) {
+  spec.memory.policy = policy;
+  spec.memory.group = group;
+  spec.memory.offload = Offload::kHost;
+  return spec;
+}
+
+void ExpectSameBits(const JobRun& run, const JobRun& base) {
+  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
+  ASSERT_EQ(run.steps.size(), base.steps.size());
+  for (size_t n = 0; n < run.steps.size(); ++n) {
+    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].loss),
+              std::bit_cast<uint64_t>(base.steps[n].loss))
+        << "loss of step " << n + 1;
+    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].gradient_norm),
+              std::bit_cast<uint64_t>(base.steps[n].gradient_norm))
+        << "gradient norm of step " << n + 1;
+  }
+  EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
+}
+
+// The report's bytes are the plan's.
+void ExpectMeasuredAsPlanned(const JobSpec& spec, const JobRun& run) {
+  const RankPlan plan =
+      PlanTestJob(spec, MakeTestDevice(spec)->backend()).plan.ranks[0];
+  EXPECT_TRUE(run.differences.empty());
+  for (const StepReport& step : run.steps) {
+    EXPECT_EQ(step.memory, plan.memory);
+    EXPECT_EQ(step.saved_bytes, plan.saved_bytes);
+    EXPECT_EQ(step.host_bytes, plan.host_bytes);
+  }
+}
+
+class OffloadBits : public testing::TestWithParam<Variant> {
+ protected:
+  // Nothing offloaded, nothing computed again.
+  static const JobRun& Base(const Variant& variant) {
+    static std::map<std::string, JobRun> cache;
+    JobRun& run = cache[variant.name];
+    if (run.steps.empty()) run = RunJob(Job(variant));
+    return run;
+  }
+};
+
+TEST_P(OffloadBits, SameUnderEveryPolicy) {
+  const JobRun& base = Base(GetParam());
+  for (const Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
+                              Policy::kSqrt, Policy::kCustom}) {
+    SCOPED_TRACE(PolicyName(policy));
+    JobSpec spec = Offloaded(Job(GetParam()), policy);
+    // Other decisions in other layers.
+    if (policy == Policy::kCustom) {
+      spec.memory.recompute = {"L1.mlp.*", "L3.attention_norm.*", "L*.qkv"};
+    }
+    const JobRun run = RunJob(spec);
+    ExpectSameBits(run, base);
+    ExpectMeasuredAsPlanned(spec, run);
+    EXPECT_GT(run.steps[0].host_bytes, 0);
+    EXPECT_LT(run.steps[0].saved_bytes, base.steps[0].saved_bytes);
+  }
+}
+
+// Groups of several layers, the last one shorter, with their inputs offloaded.
+TEST_P(OffloadBits, SameWithGroupsOfLayers) {
+  for (const int group : {1, 2, 3, 5}) {
+    SCOPED_TRACE(group);
+    const JobSpec spec = Offloaded(Job(GetParam()), Policy::kFull, group);
+    const JobRun run = RunJob(spec);
+    ExpectSameBits(run, Base(GetParam()));
+    ExpectMeasuredAsPlanned(spec, run);
+    EXPECT_EQ(run.steps[0].host_bytes > 0, group < 5);
+  }
+}
+
+TEST_P(OffloadBits, SameHoweverLateTheCopies) {
+  for (const Policy policy : {Policy::kNone, Policy::kFull}) {
+    for (const bool check : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(PolicyName(policy), " check ", check));
+      const JobRun run = RunJob(
+          Offloaded(Job(GetParam()), policy),
+          {.offload = {.check = check, .longest_delay_microseconds = 300}});
+      ExpectSameBits(run, Base(GetParam()));
+    }
+  }
+}
+
+TEST_P(OffloadBits, SpoiledCopyChangesTheLossAndIsFoundByChecksum) {
+  const JobSpec spec = Offloaded(Job(GetParam()));
+  // A copy of the first microbatch of the first step, another of a later step.
+  for (const int64_t copy : {3, 200}) {
+    SCOPED_TRACE(copy);
+    const JobRun spoiled = RunJob(spec, {.offload = {.spoiled_copy = copy}});
+    ASSERT_TRUE(spoiled.finish.status.ok()) << spoiled.finish.status;
+    EXPECT_NE(spoiled.steps.back().loss, Base(GetParam()).steps.back().loss);
+    EXPECT_NE(spoiled.finish.weights_hash,
+              Base(GetParam()).finish.weights_hash);
+
+    const JobRun found =
+        RunJob(spec, {.offload = {.check = true, .spoiled_copy = copy}});
+    EXPECT_EQ(found.finish.status.code(), absl::StatusCode::kDataLoss);
+    const std::string message(found.finish.status.message());
+    EXPECT_THAT(message, HasSubstr("offloaded value L"));
+    EXPECT_THAT(message, HasSubstr("block backward_layer"));
+    EXPECT_THAT(message,
+                HasSubstr(absl::StrCat("step ", found.finish.last_step + 1)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, OffloadBits, ::testing::ValuesIn(kVariants),
+                         [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
+
+// One layer: nothing is between its forward and its backward.
+TEST(OffloadJob, OfOneLayerKeepsAll) {
+  JobSpec spec = Job(kVariants[0]);
+  spec.model.layers = 1;
+  const JobRun base = RunJob(spec);
+  const JobRun run = RunJob(Offloaded(spec));
+  ExpectSameBits(run, base);
+  EXPECT_EQ(run.steps[0].host_bytes, 0);
+}
+
+TEST(OffloadJob, OfTwoLayersHasNoBlockThatRepeats) {
+  JobSpec spec = Job(kVariants[0]);
+  spec.model.layers = 2;
+  const JobRun base = RunJob(spec);
+  const JobRun run = RunJob(Offloaded(spec));
+  ExpectSameBits(run, base);
+  EXPECT_GT(run.steps[0].host_bytes, 0);
+}
+
+// Shapes whose values are no multiple of 64 bytes, nor of a page.
+TEST(OffloadJob, OfOddSizesIsTheSame) {
+  for (const DType precision : {DType::kF32, DType::kBf16}) {
+    JobSpec spec = Job(kVariants[0]);
+    spec.precision = precision;
+    spec.model.hidden = 66;
+    spec.model.heads = spec.model.kv_heads = 3;
+    spec.model.ffn = 130;
+    spec.model.seq_len = 31;
+    spec.eval.seq_len = 31;
+    spec.micro_batch = 1;
+    spec.global_batch = 3;
+    const JobRun base = RunJob(spec);
+    ASSERT_TRUE(base.finish.status.ok()) << base.finish.status;
+    for (const Policy policy : {Policy::kNone, Policy::kFull}) {
+      ExpectSameBits(
+          RunJob(Offloaded(spec, policy), {.offload = {.check = true}}), base);
+    }
+  }
+}
+
+// Host memory is what the values take, and stays so.
+TEST(OffloadJob, TakesHostMemoryOnce) {
+  JobSpec spec = Offloaded(Job(kVariants[0]));
+  spec.model.hidden = 66;
+  spec.model.heads = spec.model.kv_heads = 3;
+  spec.micro_batch = 1;
+  spec.global_batch = 2;
+  spec.steps = 50;
+  const PlannedJob planned = PlanTestJob(spec, MakeTestDevice(spec)->backend());
+  int64_t exact_bytes = 0;
+  for (const Decision& decision : planned.plan.decisions) {
+    if (!IsOffload(decision.decision)) continue;
+    for (const Value& value : planned.programs.graph.values) {
+      if (value.name != decision.value) continue;
+      exact_bytes +=
+          value.type.bytes() * (decision.last_layer - decision.first_layer + 1);
+    }
+  }
+  const JobRun run = RunJob(spec);
+  ASSERT_EQ(run.steps.size(), 50u) << run.finish.status;
+  for (const StepReport& step : run.steps) {
+    EXPECT_EQ(step.host_bytes, planned.plan.ranks[0].host_bytes);
+    EXPECT_GE(step.host_bytes, exact_bytes);
+    EXPECT_LE(static_cast<double>(step.host_bytes),
+              1.1 * static_cast<double>(exact_bytes));
+  }
+  EXPECT_LT(run.steps[49].resident_bytes - run.steps[4].resident_bytes,
+            int64_t{1} << 20);
+}
+
+// Evaluation runs between steps on the same step arena.
+TEST(OffloadJob, EvaluatesBetweenSteps) {
+  JobSpec spec = Job(kVariants[0]);
+  spec.eval.every = 1;
+  spec.eval.batches = 1;
+  const TestJobOptions options = {.validation_sequences = 6};
+  const JobRun base = RunJob(spec, options);
+  const JobRun run = RunJob(Offloaded(spec), options);
+  ExpectSameBits(run, base);
+  ASSERT_EQ(run.evals.size(), base.evals.size());
+  for (size_t n = 0; n < run.evals.size(); ++n) {
+    EXPECT_EQ(run.evals[n].loss, base.evals[n].loss);
+  }
+}
+
+TEST(OffloadJob, StartIsRefusedWhereHostMemoryDoesNotFitBesideTheArenas) {
+  const JobSpec spec = Offloaded(Job(kVariants[0]));
+  TrainerSetup setup = MakeSetup(spec);
+  setup.plan = PlanTestJob(spec, BuiltInCpuBackend()).plan;
+  const RankPlan& plan = setup.plan.ranks[0];
+  // Room for all but a byte of the host arena.
+  setup.device = std::make_unique<HeapDevice>(
+      CpuKernelTable(), plan.state_arena_bytes + plan.step_arena_bytes +
+                            plan.host_bytes +
+                            BuiltInCpuBackend().runtime_bytes - 1);
+  const std::string host_bytes = absl::StrCat("host arena ", plan.host_bytes);
+  const absl::Status status = Trainer::Create(std::move(setup)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(host_bytes));
+}
+
+}  // namespace
+}  // namespace ebb
