@@ -13,6 +13,7 @@
 #include "proto/convert.h"
 #include "proto/spec.pb.h"
 #include "proto/spec_reader.h"
+#include "worker/program/cost_profile.h"
 #include "worker/program/job_programs.h"
 #include "worker/program/policy.h"
 #include "worker/runtime/arena_memory.h"
@@ -107,7 +108,9 @@ absl::StatusOr<std::map<std::string, double>> ProfileJob(
           times.Add(program, device.backend(), device.StopTiming()));
     }
   }
-  return times.Means();
+  std::map<std::string, double> means = times.Means();
+  means[kHostCopyKey] = MeasureHostCopy();
+  return means;
 }
 
 absl::StatusOr<std::string> ProfileJobText(

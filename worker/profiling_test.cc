@@ -40,6 +40,7 @@ TEST(Profiling, MeasuresEveryOpOfTheJob) {
     auto times = ProfileJob(spec, Never);
     ASSERT_TRUE(times.ok()) << times.status();
     for (const auto& [key, seconds] : *times) EXPECT_GT(seconds, 0) << key;
+    EXPECT_EQ(times->count(kHostCopyKey), 1u);
     for (const Policy policy : {Policy::kNone, Policy::kFull, Policy::kCheap}) {
       spec.memory.policy = policy;
       EXPECT_THAT(Missing(spec, *times), ::testing::IsEmpty());

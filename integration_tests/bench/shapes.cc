@@ -17,6 +17,7 @@ JobSpec MakeJob(const std::string& name, DType precision, int threads) {
   spec.global_batch = 8;
   spec.micro_batch = 2;
   spec.steps = 1;
+  spec.memory.host_budget_bytes = int64_t{1} << 50;
   ModelSpec& model = spec.model;
   if (name == "small") {
     model.layers = 4;

@@ -153,8 +153,10 @@ class JobBench final : public StepBench {
                          ArenaMemory::Allocate(device_, program.state_bytes));
     EBB_ASSIGN_OR_RETURN(step_,
                          ArenaMemory::Allocate(device_, program.step_bytes));
+    EBB_ASSIGN_OR_RETURN(host_,
+                         ArenaMemory::Allocate(device_, program.host_bytes));
     const ArenaView arenas = {state_.data(), state_.bytes(), step_.data(),
-                              step_.bytes()};
+                              step_.bytes(), host_.data(),   host_.bytes()};
     ModelState(programs_.graph, program, arenas).Initialize(spec_.seed);
     EBB_ASSIGN_OR_RETURN(executor_,
                          Executor::Create(program, device_, arenas,
@@ -186,6 +188,7 @@ class JobBench final : public StepBench {
     }
     CostProfile profile = RooflineProfile(device_.backend());
     profile.measured = times.Means();
+    profile.measured[kHostCopyKey] = MeasureHostCopy();
     return profile;
   }
   double Predict(const CostProfile& profile) const override {
@@ -210,7 +213,7 @@ class JobBench final : public StepBench {
   const JobSpec spec_;
   TimingDevice device_;
   JobPrograms programs_;
-  ArenaMemory state_, step_;
+  ArenaMemory state_, step_, host_;
   RandomTokens tokens_;
   std::unique_ptr<Executor> executor_;
   int64_t steps_ = 0;

@@ -18,6 +18,9 @@ namespace {
 // Sizes for which a candidate is sought. A step's seconds change between two
 // neighbours by some five-hundredth of what all recompute can take.
 constexpr int kNumSizes = 160;
+// Every third of them.
+constexpr int kNumCoarseSizes = 54;
+static_assert((kNumSizes - 1) % (kNumCoarseSizes - 1) == 0);
 
 // Of sums of many doubles: so much less is certain.
 constexpr double kRounding = 1e-9;
@@ -52,16 +55,17 @@ const PlanCandidate* AutoPlan::chosen() const {
 absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
                                                 const Graph& graph,
                                                 const Backend& backend,
-                                                const CostProfile& profile) {
-  EBB_ASSIGN_OR_RETURN(
-      const GroupOptions options,
-      FindGroupOptions(graph, spec.optimizer, backend, profile));
+                                                const CostProfile& profile,
+                                                AutoEffort effort) {
+  EBB_ASSIGN_OR_RETURN(const GroupOptions options,
+                       FindGroupOptions(graph, spec, backend, profile));
   std::vector<std::vector<Decision>> ways;
-  for (const auto& runs :
-       FindCandidates(options, graph.num_layers, kNumSizes)) {
+  for (const auto& runs : FindCandidates(
+           options, graph.num_layers,
+           effort == AutoEffort::kWhole ? kNumSizes : kNumCoarseSizes)) {
     ways.push_back(DecisionsOf(graph, options, runs));
   }
-  // The named policies compete.
+  // The named policies compete; none of them needs host memory.
   for (const Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
                               Policy::kFull, Policy::kSqrt}) {
     MemorySpec named;
@@ -70,14 +74,14 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
     ways.push_back(std::move(plan.decisions));
   }
 
-  AutoPlanner planner(graph, profile, spec.num_microbatches());
+  AutoPlanner planner(graph, profile, spec);
   int64_t evaluation_step_bytes = 0;
   for (std::vector<Decision>& way : ways) {
     Plan plan;
     plan.graph_fingerprint = graph.Fingerprint();
     plan.decisions = std::move(way);
     JobPrograms programs;
-    if (planner.candidates_.empty()) {
+    if (planner.fixed_bytes_ == 0) {
       EBB_ASSIGN_OR_RETURN(programs, LowerJob(spec, plan, backend, 1));
       if (programs.evaluation.has_value()) {
         evaluation_step_bytes = programs.evaluation->step_bytes;
@@ -91,10 +95,13 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
                                          spec.num_microbatches(), backend));
       programs.step_bytes =
           std::max(programs.training.step_bytes, evaluation_step_bytes);
+      programs.host_bytes = programs.training.host_bytes;
     }
     const RankPlan rank = PredictRank(programs, backend);
     const StepSeconds seconds = SecondsOf(programs.training, profile);
-    planner.seconds_without_recompute_ = seconds.total - seconds.recompute;
+    planner.least_seconds_ = seconds.total - seconds.recompute - seconds.copies;
+    // What host memory does not hold is no plan.
+    if (rank.host_bytes > spec.memory.host_budget_bytes) continue;
     Priced priced;
     priced.decisions = std::move(plan.decisions);
     priced.candidate.policy = PolicyName(Policy::kAuto);
@@ -152,10 +159,10 @@ AutoPlan AutoPlanner::Choose(int64_t budget_bytes) const {
   }
   if (!fits) return found;
   const double recompute =
-      num_microbatches_ *
-      LeastRecomputeSeconds(*graph_, profile_, budget_bytes - fixed_bytes_);
-  found.bound_seconds =
-      (seconds_without_recompute_ + recompute) * (1 - kRounding);
+      num_microbatches_ * LeastRecomputeSeconds(*graph_, profile_,
+                                                budget_bytes - fixed_bytes_,
+                                                offload_);
+  found.bound_seconds = (least_seconds_ + recompute) * (1 - kRounding);
   return found;
 }
 

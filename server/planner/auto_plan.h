@@ -28,6 +28,11 @@ struct AutoPlan {
   const PlanCandidate* chosen() const;
 };
 
+enum class AutoEffort : uint8_t {
+  kWhole,
+  kCoarse,  // a third of the candidates of kWhole, in a third of the time
+};
+
 // The candidates of a job, priced by lowering each. They depend on no budget,
 // and of those that fit one the fastest is taken (of equally fast ones the
 // smallest): so a smaller budget never gives a larger peak nor a faster step.
@@ -38,7 +43,8 @@ class AutoPlanner {
   static absl::StatusOr<AutoPlanner> Create(const JobSpec& spec,
                                             const Graph& graph,
                                             const Backend& backend,
-                                            const CostProfile& profile);
+                                            const CostProfile& profile,
+                                            AutoEffort effort);
 
   AutoPlan Choose(int64_t budget_bytes) const;
 
@@ -49,20 +55,22 @@ class AutoPlanner {
   };
 
   AutoPlanner(const Graph& graph, const CostProfile& profile,
-              int num_microbatches)
+              const JobSpec& spec)
       : graph_(&graph),
         profile_(profile),
-        num_microbatches_(num_microbatches) {}
+        offload_(spec.memory.offload),
+        num_microbatches_(spec.num_microbatches()) {}
 
   // Leaves those that no other beats, smallest first.
   void DropDominated();
 
   const Graph* graph_;
   CostProfile profile_;
+  Offload offload_;
   int num_microbatches_;
   std::vector<Priced> candidates_;
-  int64_t fixed_bytes_ = 0;  // of every plan while the head runs
-  double seconds_without_recompute_ = 0;
+  int64_t fixed_bytes_ = 0;   // of every plan while the head runs
+  double least_seconds_ = 0;  // without recompute and copies
 };
 
 }  // namespace ebb

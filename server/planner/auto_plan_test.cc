@@ -41,6 +41,7 @@ JobSpec Gpt(int layers, AttentionKind attention) {
   spec.steps = 10;
   spec.memory.policy = Policy::kAuto;
   spec.memory.budget_bytes = int64_t{1} << 50;
+  spec.memory.host_budget_bytes = int64_t{1} << 50;
   return spec;
 }
 
@@ -85,7 +86,8 @@ struct Candidates {
       : spec(job),
         graph(*BuildTrainingGraph(job)),
         planner(*AutoPlanner::Create(job, graph, BuiltInCpuBackend(),
-                                     RooflineProfile(BuiltInCpuBackend()))) {}
+                                     RooflineProfile(BuiltInCpuBackend()),
+                                     AutoEffort::kWhole)) {}
 
   const JobSpec spec;
   const Graph graph;
@@ -176,6 +178,25 @@ TEST(AutoPlan, IsMonotone) {
       before = *found.chosen();
     }
     EXPECT_GT(num_plans, 50);
+  }
+}
+
+// The coarse candidates are some of all: none is better, few are much worse.
+TEST(AutoPlan, CoarseCandidatesAreSomeOfAll) {
+  const JobSpec spec = Llama(12, AttentionKind::kFused);
+  const Candidates all(spec);
+  auto coarse = AutoPlanner::Create(spec, all.graph, BuiltInCpuBackend(),
+                                    RooflineProfile(BuiltInCpuBackend()),
+                                    AutoEffort::kCoarse);
+  ASSERT_TRUE(coarse.ok()) << coarse.status();
+  const AutoPlan roomy = coarse->Choose(int64_t{1} << 50);
+  EXPECT_EQ(roomy.pareto.front().peak_bytes,
+            all.planner.Choose(0).pareto.front().peak_bytes);
+  for (const PlanCandidate& candidate : roomy.pareto) {
+    const AutoPlan found = all.planner.Choose(candidate.peak_bytes);
+    ASSERT_NE(found.chosen(), nullptr);
+    EXPECT_LE(found.chosen()->step_seconds, candidate.step_seconds);
+    EXPECT_GE(found.chosen()->step_seconds, 0.99 * candidate.step_seconds);
   }
 }
 
@@ -292,7 +313,7 @@ TEST(AutoPlan, GivesReasonsWithPricesAndRivals) {
 // Below `full` inputs are checkpoints within groups: far less than one input a
 // layer is kept, and no more than one layer's values are there at once.
 TEST(AutoPlan, NestsRecomputeWhereItPays) {
-  JobSpec spec = Gpt(64, AttentionKind::kFused);
+  JobSpec spec = Gpt(48, AttentionKind::kFused);
   spec.model.vocab = 257;
   spec.model.hidden = 128;
   spec.model.heads = spec.model.kv_heads = 4;
@@ -343,6 +364,78 @@ TEST(AutoPlan, MisfitOfANamedPolicyOffersAutoWithItsCost) {
   EXPECT_THAT(plan.shortfall, HasSubstr(" s a step (+"));
 }
 
+JobSpec WithOffload(JobSpec spec) {
+  spec.memory.offload = Offload::kHost;
+  return spec;
+}
+
+// Products cost many times what a copy of their results does.
+TEST(AutoPlan, OffloadsWhereThatBeatsRecompute) {
+  for (const JobSpec& spec :
+       {Gpt(12, AttentionKind::kFused), Llama(12, AttentionKind::kUnfused)}) {
+    const int64_t none = PeakOf(WithPolicy(spec, Policy::kNone));
+    const int64_t full = PeakOf(WithPolicy(spec, Policy::kFull));
+    const Plan recomputed = Planned(WithBudget(spec, (none + full) / 2));
+    const Plan offloaded =
+        Planned(WithOffload(WithBudget(spec, (none + full) / 2)));
+    EXPECT_TRUE(offloaded.fits);
+    EXPECT_LT(offloaded.step_seconds, recomputed.step_seconds);
+    EXPECT_GT(offloaded.ranks[0].host_bytes, 0);
+    EXPECT_LE(offloaded.bound_seconds, offloaded.step_seconds);
+    EXPECT_LE(offloaded.bound_seconds, recomputed.bound_seconds);
+    bool offloads = false;
+    for (const Decision& decision : offloaded.decisions) {
+      offloads = offloads || IsOffload(decision.decision);
+    }
+    EXPECT_TRUE(offloads);
+    // A slow way to the host is not taken.
+    CostProfile slow = RooflineProfile(BuiltInCpuBackend());
+    slow.host_bytes_per_second = 1e6;
+    auto plan = PlanJob(WithOffload(WithBudget(spec, (none + full) / 2)),
+                        BuiltInCpuBackend(), slow);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->ranks[0].host_bytes, 0);
+    EXPECT_EQ(plan->step_seconds, recomputed.step_seconds);
+  }
+}
+
+TEST(AutoPlan, KeepsToTheHostBudget) {
+  JobSpec spec = WithOffload(Gpt(12, AttentionKind::kFused));
+  const JobSpec kept = Gpt(12, AttentionKind::kFused);
+  const int64_t none = PeakOf(WithPolicy(kept, Policy::kNone));
+  const int64_t full = PeakOf(WithPolicy(kept, Policy::kFull));
+  spec = WithBudget(spec, (none + full) / 2);
+  const Plan roomy = Planned(spec);
+  const int64_t needed = roomy.ranks[0].host_bytes;
+  ASSERT_GT(needed, 0);
+  spec.memory.host_budget_bytes = needed / 2;
+  const Plan half = Planned(spec);
+  EXPECT_TRUE(half.fits);
+  EXPECT_LE(half.ranks[0].host_bytes, needed / 2);
+  spec.memory.host_budget_bytes = 0;
+  const Plan without = Planned(spec);
+  EXPECT_TRUE(without.fits);
+  EXPECT_EQ(without.ranks[0].host_bytes, 0);
+  EXPECT_LE(roomy.step_seconds, half.step_seconds);
+  EXPECT_LE(half.step_seconds, without.step_seconds);
+}
+
+TEST(AutoPlan, IsMonotoneWithOffload) {
+  const Candidates candidates(WithOffload(Gpt(12, AttentionKind::kUnfused)));
+  const AutoPlan roomy = candidates.planner.Choose(int64_t{1} << 50);
+  PlanCandidate before = roomy.pareto.front();
+  for (const int64_t budget :
+       Budgets(before.peak_bytes, roomy.pareto.back().peak_bytes, 200)) {
+    const AutoPlan found = candidates.planner.Choose(budget);
+    ASSERT_NE(found.chosen(), nullptr) << budget;
+    EXPECT_LE(found.chosen()->peak_bytes, budget);
+    EXPECT_GE(found.chosen()->peak_bytes, before.peak_bytes);
+    EXPECT_LE(found.chosen()->step_seconds, before.step_seconds);
+    EXPECT_LE(found.bound_seconds, found.chosen()->step_seconds);
+    before = *found.chosen();
+  }
+}
+
 // The arithmetic of a choice is that of the program that it becomes.
 TEST(GroupOptions, CostWhatTheirProgramsDo) {
   for (const Stack& stack : Stacks()) {
@@ -351,8 +444,7 @@ TEST(GroupOptions, CostWhatTheirProgramsDo) {
     const CostProfile profile = RooflineProfile(backend);
     auto graph = BuildTrainingGraph(stack.spec);
     ASSERT_TRUE(graph.ok());
-    auto options =
-        FindGroupOptions(*graph, stack.spec.optimizer, backend, profile);
+    auto options = FindGroupOptions(*graph, stack.spec, backend, profile);
     ASSERT_TRUE(options.ok()) << options.status();
     for (size_t o = 0; o < options->options.size(); ++o) {
       const GroupOption& option = options->options[o];

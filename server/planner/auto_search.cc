@@ -11,7 +11,9 @@ namespace ebb {
 namespace {
 
 // Steps of the sum of saved bytes that are told apart.
-constexpr int kBuckets = 1024;
+constexpr int kBuckets = 512;
+// From so many layers on one choice more or less in a layer is little.
+constexpr int kDeepLayers = 32;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The best known way to cover some layers with some bytes saved.
@@ -31,9 +33,9 @@ struct PlacedGroup {
 class Search {
  public:
   Search(const GroupOptions& options, int num_layers)
-      : options_(options), num_layers_(num_layers) {
-    order_.resize(options.options.size());
-    std::iota(order_.begin(), order_.end(), 0);
+      : options_(options),
+        num_layers_(num_layers),
+        order_(Order(options, num_layers)) {
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
       return options.options[a].working_bytes >
              options.options[b].working_bytes;
@@ -71,6 +73,32 @@ class Search {
   }
 
  private:
+  // The options to look at: in deep models, of those of one layer, the ones
+  // that no mixture of two others beats (the lower convex hull): with so many
+  // layers, mixtures come near every size.
+  static std::vector<int> Order(const GroupOptions& options, int num_layers) {
+    std::vector<int> order;
+    std::vector<int> hull;  // by bytes, as the options are
+    const auto& all = options.options;
+    for (int o = 0; o < static_cast<int>(all.size()); ++o) {
+      if (all[o].num_layers() > 1 || num_layers < kDeepLayers) {
+        order.push_back(o);
+        continue;
+      }
+      const auto slope = [&](int a, int b) {
+        return (all[a].seconds - all[b].seconds) /
+               static_cast<double>(all[b].saved_bytes - all[a].saved_bytes);
+      };
+      while (hull.size() >= 2 && slope(hull[hull.size() - 2], hull.back()) <=
+                                     slope(hull[hull.size() - 2], o)) {
+        hull.pop_back();
+      }
+      hull.push_back(o);
+    }
+    order.insert(order.end(), hull.begin(), hull.end());
+    return order;
+  }
+
   Cell& At(int layer, int bucket) { return cells_[layer * kBuckets + bucket]; }
 
   std::vector<OptionRun> ReadBack() {

@@ -17,7 +17,8 @@ namespace ebb {
 struct GroupOption {
   // [layer in group][value]
   std::vector<std::vector<ActivationDecision>> decisions;
-  double seconds = 0;       // of what is computed again, one microbatch
+  // Of what is computed again, and what copies add, one microbatch.
+  double seconds = 0;
   int64_t saved_bytes = 0;  // between forward and backward
   // Largest use of the step arena while the group runs, forward or backward,
   // beyond gradients, totals and what groups save. Measured on a program of
@@ -37,11 +38,13 @@ struct GroupOptions {
 // half a percent of the seconds of computing everything again), where a node's
 // results are kept or dropped together; and groups of 2 and more layers of
 // which the first input alone is kept, computed again as a whole or input by
-// input (ActivationDecision::kRecomputeTwice). Depends on no budget.
+// input (ActivationDecision::kRecomputeTwice). With
+// spec.memory.offload a layer may also offload the results of the nodes that
+// are dearest to compute again. Depends on no budget.
 // Cost: 2^(nodes of a layer) looks, and one lowering a choice.
 // Errors: those of LowerTraining.
 absl::StatusOr<GroupOptions> FindGroupOptions(const Graph& graph,
-                                              const OptimizerSpec& optimizer,
+                                              const JobSpec& spec,
                                               const Backend& backend,
                                               const CostProfile& profile);
 

@@ -9,13 +9,19 @@
 namespace ebb {
 
 double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
-                             int64_t room) {
+                             int64_t room, Offload offload) {
+  const auto elsewhere = [&](int64_t bytes) {
+    return offload == Offload::kNone
+               ? RebuildNode::kCannotRun
+               : 2 * profile.copy_share * profile.CopySeconds(bytes);
+  };
   std::vector<bool> read(graph.values.size(), false);
   for (const int value : SavedValues(graph)) read[value] = true;
   std::vector<RebuildNode> nodes;
   // The first layer's input; making it again would take the embedding.
   RebuildNode input;
   input.bytes = AlignUp(graph.values[graph.stream].type.bytes());
+  input.elsewhere_seconds = elsewhere(input.bytes);
   input.wanted = read[graph.stream];
   for (const Node& node : graph.prologue) {
     input.seconds += NodeSeconds(graph, node, profile);
@@ -48,6 +54,7 @@ double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
         }
         RebuildNode result;
         result.bytes = AlignUp(graph.values[value].type.bytes());
+        result.elsewhere_seconds = elsewhere(result.bytes);
         result.inputs = {run};
         result.wanted = read[value];
         if (value == graph.stream) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "worker/model/graph.h"
+#include "worker/model/job_spec.h"
 #include "worker/program/cost_profile.h"
 
 namespace ebb {
@@ -15,9 +16,11 @@ namespace ebb {
 // from what is held. Held are at most `room` bytes: what the step arena of a
 // plan within the budget leaves beside gradients, totals and what the head
 // works on. The least seconds of making the rest again are a minimum over all
-// such sets, whatever else a plan does: rebuild_bound.h bounds it. Cost: some
-// minimum cuts over layers x values points.
+// such sets, whatever else a plan does: rebuild_bound.h bounds it. With
+// `offload` values may also wait elsewhere, which costs at least what their
+// copies take from the ops beside them.
+// Cost: some minimum cuts over layers x values points.
 double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
-                             int64_t room);
+                             int64_t room, Offload offload);
 
 }  // namespace ebb

@@ -51,11 +51,13 @@ absl::StatusOr<Priced> Price(const JobSpec& spec, const Graph& graph,
   return PricePlan(spec, std::move(plan), inputs);
 }
 
+// `effort`: what is only said of a job that does not fit need not be exact.
 absl::StatusOr<AutoPlan> ChooseAuto(const JobSpec& spec, const Graph& graph,
-                                    const Inputs& inputs) {
+                                    const Inputs& inputs,
+                                    AutoEffort effort = AutoEffort::kCoarse) {
   EBB_ASSIGN_OR_RETURN(
       const AutoPlanner planner,
-      AutoPlanner::Create(spec, graph, inputs.backend, inputs.profile));
+      AutoPlanner::Create(spec, graph, inputs.backend, inputs.profile, effort));
   return planner.Choose(spec.memory.budget_bytes);
 }
 
@@ -170,6 +172,28 @@ absl::Status ExplainHostMisfit(const JobSpec& spec, const Graph& graph,
   return absl::OkStatus();
 }
 
+// What the job would need with offload to host memory; empty if that does not
+// fit either.
+absl::StatusOr<std::string> OffloadThatFits(JobSpec spec, const Graph& graph,
+                                            const Inputs& inputs,
+                                            const Plan& plan) {
+  spec.memory.offload = Offload::kHost;
+  Plan offloaded;
+  if (spec.memory.policy == Policy::kAuto) {
+    EBB_ASSIGN_OR_RETURN(AutoPlan found, ChooseAuto(spec, graph, inputs));
+    offloaded = std::move(found.plan);
+  } else {
+    EBB_ASSIGN_OR_RETURN(offloaded, MakePolicyPlan(graph, spec.memory));
+  }
+  EBB_ASSIGN_OR_RETURN(const Priced priced,
+                       PricePlan(spec, std::move(offloaded), inputs));
+  if (!Fits(priced.rank, spec.memory)) return std::string();
+  return absl::StrCat(
+      "memory.offload host fits, with ", ExactBytes(priced.rank.peak_bytes),
+      ", ", ExactBytes(priced.rank.host_bytes), " of host memory and ",
+      CostText(priced.plan.step_seconds, plan.step_seconds));
+}
+
 // Says by how much the job misses its budget, and the changes that are nearest
 // to what was asked for: the plan of `auto`, the policy that computes least
 // again, the largest micro batch. If none does, what the smallest plan needs.
@@ -226,17 +250,10 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
                      CostText(priced.plan.step_seconds, plan.step_seconds)));
     break;
   }
-  if (spec.memory.offload == Offload::kNone &&
-      spec.memory.policy != Policy::kAuto) {
-    MemorySpec offloaded = spec.memory;
-    offloaded.offload = Offload::kHost;
-    EBB_ASSIGN_OR_RETURN(const Priced priced,
-                         Price(spec, graph, offloaded, inputs));
-    if (Fits(priced.rank, offloaded)) {
-      ways.push_back(absl::StrCat(
-          "memory.offload host fits, with ", ExactBytes(priced.rank.peak_bytes),
-          " and ", ExactBytes(priced.rank.host_bytes), " of host memory"));
-    }
+  if (spec.memory.offload == Offload::kNone) {
+    EBB_ASSIGN_OR_RETURN(const std::string way,
+                         OffloadThatFits(spec, graph, inputs, plan));
+    if (!way.empty()) ways.push_back(way);
   }
   if (ways.empty()) {
     PlanCandidate least = best.pareto.front();
@@ -355,7 +372,8 @@ absl::StatusOr<Plan> PlanJob(const JobSpec& spec, const Backend& backend,
   std::vector<PlanCandidate> pareto;
   double bound_seconds = 0;
   if (spec.memory.policy == Policy::kAuto) {
-    EBB_ASSIGN_OR_RETURN(AutoPlan found, ChooseAuto(spec, graph, inputs));
+    EBB_ASSIGN_OR_RETURN(AutoPlan found,
+                         ChooseAuto(spec, graph, inputs, AutoEffort::kWhole));
     pareto = std::move(found.pareto);
     bound_seconds = found.bound_seconds;
     EBB_ASSIGN_OR_RETURN(chosen,

@@ -105,6 +105,17 @@ struct Line {
   double flow = 0;  // at the price it was found for
 };
 
+// At this price holding it elsewhere is cheaper.
+bool IsElsewhere(const RebuildNode& node, double price) {
+  return node.elsewhere_seconds < price * static_cast<double>(node.bytes);
+}
+
+double HoldingCost(const RebuildNode& node, double price) {
+  if (node.bytes == RebuildNode::kCannotHold) return kUnlimited;
+  return IsElsewhere(node, price) ? node.elsewhere_seconds
+                                  : price * static_cast<double>(node.bytes);
+}
+
 // Two points a node: "wanted", on the source's side if something reads it, and
 // "runs", on that side if it runs.
 Line Cut(const std::vector<RebuildNode>& nodes, double price) {
@@ -118,10 +129,7 @@ Line Cut(const std::vector<RebuildNode>& nodes, double price) {
     const RebuildNode& node = nodes[i];
     if (node.given) continue;  // leads nowhere
     if (node.wanted) flow.AddEdge(source, wanted(i), kUnlimited);
-    flow.AddEdge(wanted(i), runs(i),
-                 node.bytes == RebuildNode::kCannotHold
-                     ? kUnlimited
-                     : price * static_cast<double>(node.bytes));
+    flow.AddEdge(wanted(i), runs(i), HoldingCost(node, price));
     if (node.seconds > 0) flow.AddEdge(runs(i), sink, node.seconds);
     for (const int input : node.inputs) {
       flow.AddEdge(runs(i), wanted(input), kUnlimited);
@@ -132,7 +140,11 @@ Line Cut(const std::vector<RebuildNode>& nodes, double price) {
   for (int i = 0; i < num_nodes; ++i) {
     if (nodes[i].given || !flow.IsReached(wanted(i))) continue;
     if (!flow.IsReached(runs(i))) {
-      line.bytes += static_cast<double>(nodes[i].bytes);
+      if (IsElsewhere(nodes[i], price)) {
+        line.seconds += nodes[i].elsewhere_seconds;
+      } else {
+        line.bytes += static_cast<double>(nodes[i].bytes);
+      }
     } else {
       line.seconds += nodes[i].seconds;
     }
@@ -149,6 +161,9 @@ double LeastRebuildSeconds(const std::vector<RebuildNode>& nodes,
   for (const RebuildNode& node : nodes) {
     if (node.given) continue;
     if (node.seconds < kUnlimited) all_seconds += node.seconds;
+    if (node.elsewhere_seconds < kUnlimited) {
+      all_seconds += node.elsewhere_seconds;
+    }
     if (node.wanted && node.bytes != RebuildNode::kCannotHold) {
       above.bytes += static_cast<double>(node.bytes);
     }

@@ -15,6 +15,9 @@ struct RebuildNode {
   double seconds = 0;
   // That holding its result takes; kCannotHold: it must run if it is needed.
   int64_t bytes = 0;
+  // Of holding it elsewhere, without any bytes; kCannotRun: there is no such
+  // place.
+  double elsewhere_seconds = kCannotRun;
   std::vector<int> inputs;  // nodes whose results it reads
   bool wanted = false;
   bool given = false;  // its result is there, beside the room
@@ -23,10 +26,10 @@ struct RebuildNode {
   static constexpr int64_t kCannotHold = -1;
 };
 
-// The least seconds over sets m (runs) and r (held) with every node that is
-// wanted, or that a node of m reads, in m, in r or given, and the bytes of r at
-// most `room`:
-//   min  sum of seconds over m.
+// The least seconds over sets m (runs), r (held) and e (held elsewhere) with
+// every node that is wanted, or that a node of m reads, in m, in r, in e or
+// given, and the bytes of r at most `room`:
+//   min  sum of seconds over m + sum of elsewhere_seconds over e.
 // Charging lambda seconds for each byte of r beyond the room turns this into a
 // minimum cut for every lambda >= 0, and each value is a bound (Lagrangian
 // relaxation); the best lambda is found by intersecting the lines of the cuts

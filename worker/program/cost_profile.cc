@@ -27,6 +27,7 @@ constexpr double kMostBytes = 200e9;
 // Products of bf16 over those of fp32, where the processor has them.
 constexpr double kBf16Speed = 2.5;
 constexpr double kCpuLaunch = 2e-6;
+constexpr double kCpuCopyBytes = 6e9;  // memcpy by one thread
 
 // One H200: dense bf16 and memory as published (papers.md 7.1), at what large
 // products and kernels reach of them.
@@ -35,6 +36,7 @@ constexpr double kCudaFlops = 0.7 * 67e12;
 constexpr double kCudaOtherFlops = 30e12;
 constexpr double kCudaBytes = 0.85 * 4.8e12;
 constexpr double kCudaLaunch = 4e-6;
+constexpr double kCudaCopyBytes = 50e9;  // PCIe 5, one way
 
 }  // namespace
 
@@ -47,6 +49,7 @@ CostProfile RooflineProfile(const Backend& backend) {
     profile.other_flops_per_second = kCudaOtherFlops;
     profile.bytes_per_second = kCudaBytes;
     profile.launch_seconds = kCudaLaunch;
+    profile.host_bytes_per_second = kCudaCopyBytes;
     return profile;
   }
   const ThreadRates* rates = kThreadRates;
@@ -63,7 +66,18 @@ CostProfile RooflineProfile(const Backend& backend) {
   profile.other_flops_per_second = threads * rates->other_flops;
   profile.bytes_per_second = std::min(kMostBytes, threads * kThreadBytes);
   profile.launch_seconds = kCpuLaunch;
+  profile.host_bytes_per_second = kCpuCopyBytes;
+  // One more thread on the cores of a team.
+  profile.copy_share = 1.0 / threads;
   return profile;
+}
+
+double CostProfile::CopySeconds(int64_t bytes) const {
+  const auto found = measured.find(kHostCopyKey);
+  const double bytes_per_second = found == measured.end()
+                                      ? host_bytes_per_second
+                                      : (1 << 20) / found->second;
+  return static_cast<double>(bytes) / bytes_per_second;
 }
 
 std::string OpKey(Op op, const OpAttrs& attrs, Types types, uint32_t bound) {
@@ -155,28 +169,61 @@ InstructionTypes::InstructionTypes(const Instruction& instruction)
   }
 }
 
+namespace {
+
+// How often an instruction runs in all iterations of its block.
+int64_t NumRuns(const Block& block, const Instruction& instruction) {
+  if (block.one_row) return 1;
+  switch (instruction.iterations) {
+    case Iterations::kAll:
+      return block.count;
+    case Iterations::kFirst:
+    case Iterations::kLast:
+      return 1;
+    case Iterations::kAllButFirst:
+    case Iterations::kAllButLast:
+      return block.count - 1;
+  }
+  return block.count;
+}
+
+}  // namespace
+
 StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
   StepSeconds seconds;
   for (size_t b = 0; b < program.blocks.size(); ++b) {
     const Block& block = program.blocks[b];
     const int index = static_cast<int>(b);
-    double times = block.one_row ? 1 : block.count;
-    if (index >= program.begin_microbatch && index < program.end_microbatch) {
-      times *= program.num_microbatches;
-    }
+    const double times =
+        index >= program.begin_microbatch && index < program.end_microbatch
+            ? program.num_microbatches
+            : 1;
+    double ops = 0, copies = 0;
     for (const Instruction& instruction : block.instructions) {
+      const auto runs = static_cast<double>(NumRuns(block, instruction));
+      if (instruction.kind == InstructionKind::kOffload ||
+          instruction.kind == InstructionKind::kPrefetch) {
+        copies +=
+            runs * profile.CopySeconds(
+                       block.buffers[instruction.operands[0].buffer].bytes);
+      }
       if (instruction.kind != InstructionKind::kCompute) continue;
       const InstructionTypes call(instruction);
-      const double own = times * OpSeconds(instruction.op, instruction.attrs,
-                                           call.types, call.bound, profile);
-      seconds.total += own;
+      const double own = runs * OpSeconds(instruction.op, instruction.attrs,
+                                          call.types, call.bound, profile);
+      ops += own;
       const bool measured =
           !profile.measured.empty() &&
           profile.measured.count(OpKey(instruction.op, instruction.attrs,
                                        call.types, call.bound)) != 0;
-      if (measured) seconds.measured += own;
-      if (instruction.phase == Phase::kRecompute) seconds.recompute += own;
+      if (measured) seconds.measured += times * own;
+      if (instruction.phase == Phase::kRecompute) {
+        seconds.recompute += times * own;
+      }
     }
+    const double added = profile.CopiesBeside(copies, ops);
+    seconds.copies += times * added;
+    seconds.total += times * (ops + added);
   }
   return seconds;
 }

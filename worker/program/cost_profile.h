@@ -4,6 +4,7 @@
 // its arithmetic or its bytes do, whichever is more.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -23,11 +24,26 @@ struct CostProfile {
   double other_flops_per_second = 0;
   double bytes_per_second = 0;  // of operands read or written
   double launch_seconds = 0;    // of every op, however small
+  // Of copies between the device and host memory, either way.
+  double host_bytes_per_second = 0;
+  // What a second of such copies takes from the ops beside it: on a CPU the
+  // copies run on its cores.
+  double copy_share = 0;
   // Seconds of one run, by OpKey.
   std::map<std::string, double> measured;
 
   bool operator==(const CostProfile&) const = default;
+
+  // Of one copy, one way.
+  double CopySeconds(int64_t bytes) const;
+  // Of copies that last so long beside ops that do.
+  double CopiesBeside(double copy_seconds, double op_seconds) const {
+    return std::max(copy_share * copy_seconds, copy_seconds - op_seconds);
+  }
 };
+
+// Key in CostProfile::measured of a copy of 1 MiB to host memory or back.
+inline constexpr char kHostCopyKey[] = "copy of 1 MiB to host";
 
 // Rates that machines of this kind reach, for all threads together: what the
 // bench measures on AVX-512 and published peaks elsewhere.
@@ -58,11 +74,13 @@ struct InstructionTypes {
   explicit InstructionTypes(const Instruction& instruction);
 };
 
-// Seconds of a step, and of these those of what is computed again, and of ops
-// that were measured.
+// Seconds of a step, and of these those of what is computed again, those that
+// copies add (what of them the ops of the same block do not hide, and what they
+// take from those), and of ops that were measured.
 struct StepSeconds {
   double total = 0;
   double recompute = 0;
+  double copies = 0;
   double measured = 0;
 };
 StepSeconds SecondsOf(const Program& program, const CostProfile& profile);
