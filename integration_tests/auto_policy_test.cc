@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/planner/plan_job.h"
 #include "worker/runtime/testing/test_job.h"
@@ -38,7 +39,10 @@ Plan Planned(JobSpec spec, Policy policy, int64_t budget_bytes) {
   spec.memory.policy = policy;
   spec.memory.budget_bytes = budget_bytes;
   const Backend backend = MakeTestDevice(spec)->backend();
-  auto plan = PlanJob(spec, backend, RooflineProfile(backend));
+  CostProfile profile = RooflineProfile(backend);
+  // Of models as small as these nothing would be worth a copy.
+  profile.host_bytes_per_second = 1e12;
+  auto plan = PlanJob(spec, backend, profile);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return *std::move(plan);
 }
@@ -54,51 +58,80 @@ std::string Decisions(const Plan& plan) {
   return text;
 }
 
-class AutoPolicy : public ::testing::TestWithParam<Variant> {};
+class AutoPolicy : public ::testing::TestWithParam<Variant> {
+ protected:
+  static constexpr int64_t kRoomy = int64_t{1} << 40;
+
+  struct Seen {
+    std::set<std::string> plans;
+    std::set<double> recompute;
+    bool twice = false;
+    bool offloads = false;
+  };
+
+  // Runs the job at `num_budgets` budgets, each in poison mode, and expects the
+  // bits of policy `none` and no more memory than the budget.
+  static Seen RunAtBudgets(const JobSpec& spec, int num_budgets) {
+    Seen seen;
+    JobSpec kept = spec;
+    kept.memory.offload = Offload::kNone;
+    const JobRun base =
+        RunJob(kept, {.plan = Planned(kept, Policy::kNone, kRoomy)});
+    EXPECT_TRUE(base.finish.status.ok()) << base.finish.status;
+    const Plan roomy = Planned(spec, Policy::kAuto, kRoomy);
+    const int64_t least = roomy.pareto.front().peak_bytes;
+    const int64_t most = roomy.pareto.back().peak_bytes;
+    for (int i = 0; i < num_budgets; ++i) {
+      const int64_t budget = least + (most - least) / (num_budgets - 1) * i;
+      SCOPED_TRACE(absl::StrCat("budget ", budget));
+      const Plan plan = Planned(spec, Policy::kAuto, budget);
+      EXPECT_TRUE(plan.fits);
+      const std::string decisions = Decisions(plan);
+      seen.plans.insert(decisions);
+      seen.twice |= absl::StrContains(decisions, "recompute_twice");
+      seen.offloads |= absl::StrContains(decisions, "offload");
+      const JobRun run = RunJob(spec, {.plan = plan});
+      EXPECT_TRUE(run.finish.status.ok()) << run.finish.status;
+      EXPECT_EQ(run.differences, std::vector<std::string>());
+      if (run.steps.size() != base.steps.size()) {
+        ADD_FAILURE() << run.steps.size() << " steps";
+        continue;
+      }
+      for (size_t n = 0; n < run.steps.size(); ++n) {
+        const StepReport& step = run.steps[n];
+        EXPECT_EQ(std::bit_cast<uint64_t>(step.loss),
+                  std::bit_cast<uint64_t>(base.steps[n].loss));
+        EXPECT_EQ(std::bit_cast<uint64_t>(step.gradient_norm),
+                  std::bit_cast<uint64_t>(base.steps[n].gradient_norm));
+        // Counted while it ran.
+        EXPECT_LE(step.memory.Sum(), budget);
+        EXPECT_EQ(step.memory, plan.ranks[0].memory);
+        EXPECT_EQ(step.host_bytes, plan.ranks[0].host_bytes);
+        EXPECT_EQ(step.recompute_flops, plan.recompute_flops);
+        seen.recompute.insert(step.recompute_flops);
+      }
+      EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
+    }
+    return seen;
+  }
+};
 
 TEST_P(AutoPolicy, RunsWithinEveryBudgetWithTheSameBits) {
-  constexpr int64_t kRoomy = int64_t{1} << 40;
-  const JobSpec spec = Job(GetParam());
-  const JobRun base =
-      RunJob(spec, {.plan = Planned(spec, Policy::kNone, kRoomy)});
-  ASSERT_TRUE(base.finish.status.ok()) << base.finish.status;
-  const Plan roomy = Planned(spec, Policy::kAuto, kRoomy);
-  const int64_t least = roomy.pareto.front().peak_bytes;
-  const int64_t most = roomy.pareto.back().peak_bytes;
-  constexpr int kNumBudgets = 10;
-  std::set<std::string> plans;
-  std::set<double> recompute;
-  bool twice = false;
-  for (int i = 0; i < kNumBudgets; ++i) {
-    const int64_t budget = least + (most - least) / (kNumBudgets - 1) * i;
-    SCOPED_TRACE(absl::StrCat("budget ", budget));
-    const Plan plan = Planned(spec, Policy::kAuto, budget);
-    ASSERT_TRUE(plan.fits);
-    plans.insert(Decisions(plan));
-    twice =
-        twice || Decisions(plan).find("recompute_twice") != std::string::npos;
-    const JobRun run = RunJob(spec, {.plan = plan});
-    ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
-    EXPECT_EQ(run.differences, std::vector<std::string>());
-    ASSERT_EQ(run.steps.size(), base.steps.size());
-    for (size_t n = 0; n < run.steps.size(); ++n) {
-      const StepReport& step = run.steps[n];
-      EXPECT_EQ(std::bit_cast<uint64_t>(step.loss),
-                std::bit_cast<uint64_t>(base.steps[n].loss));
-      EXPECT_EQ(std::bit_cast<uint64_t>(step.gradient_norm),
-                std::bit_cast<uint64_t>(base.steps[n].gradient_norm));
-      // Counted while it ran.
-      EXPECT_LE(step.memory.Sum(), budget);
-      EXPECT_EQ(step.memory, plan.ranks[0].memory);
-      EXPECT_EQ(step.recompute_flops, plan.recompute_flops);
-      recompute.insert(step.recompute_flops);
-    }
-    EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
-  }
+  const Seen seen = RunAtBudgets(Job(GetParam()), 10);
   // Equal plans would prove nothing.
-  EXPECT_GE(plans.size(), 9u);
-  EXPECT_GE(recompute.size(), 9u);
-  EXPECT_TRUE(twice);
+  EXPECT_GE(seen.plans.size(), 9u);
+  EXPECT_GE(seen.recompute.size(), 9u);
+  EXPECT_TRUE(seen.twice);
+  EXPECT_FALSE(seen.offloads);
+}
+
+TEST_P(AutoPolicy, MayOffloadWithTheSameBits) {
+  JobSpec spec = Job(GetParam());
+  spec.memory.offload = Offload::kHost;
+  spec.memory.host_budget_bytes = kRoomy;
+  const Seen seen = RunAtBudgets(spec, 4);
+  EXPECT_EQ(seen.plans.size(), 4u);
+  EXPECT_TRUE(seen.offloads);
 }
 
 INSTANTIATE_TEST_SUITE_P(
