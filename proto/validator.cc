@@ -671,12 +671,6 @@ class Checker {
                      *v1::Policy_descriptor());
     CheckBuiltChoice("memory.offload", memory.offload(),
                      *v1::Offload_descriptor(), "offloading to disk");
-    if (Usable({"memory.policy", "memory.offload"}) &&
-        memory.policy() == v1::POLICY_AUTO &&
-        memory.offload() == v1::OFFLOAD_HOST) {
-      AddNotBuilt("memory.offload", "host", "offloading under policy auto",
-                  "use none, or another policy");
-    }
     for (const auto& [path, value] :
          {std::pair<std::string, v1::Offload>{"memory.offload_optimizer",
                                               memory.offload_optimizer()},

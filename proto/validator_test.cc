@@ -444,11 +444,6 @@ TEST(Validator, RefusesByNameWhatIsNotBuilt) {
       {"parallel.zero", [](auto* s) { s->mutable_parallel()->set_zero(1); }},
       {"memory.offload",
        [](auto* s) { s->mutable_memory()->set_offload(v1::OFFLOAD_DISK); }},
-      {"memory.offload",
-       [](auto* s) {
-         s->mutable_memory()->set_policy(v1::POLICY_AUTO);
-         s->mutable_memory()->set_offload(v1::OFFLOAD_HOST);
-       }},
       {"memory.offload_optimizer",
        [](auto* s) {
          s->mutable_memory()->set_offload_optimizer(v1::OFFLOAD_DISK);
