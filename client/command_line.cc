@@ -24,7 +24,7 @@ namespace ebb {
 namespace {
 
 // Designed, not built: named, so that nobody looks for a typing mistake.
-constexpr const char* kCommandsNotBuilt[] = {"policy", "resume"};
+constexpr const char* kCommandsNotBuilt[] = {"resume"};
 constexpr const char* kPlanOptionsNotBuilt[] = {"--accounting", "--svg"};
 
 // Columns of a table that is still one.
@@ -43,6 +43,7 @@ struct ParsedLine {
   LogsOptions logs;
   ExportOptions export_job;
   SampleOptions sample;
+  PolicyOptions policy;
   std::vector<std::string> jobs;  // of compare
   // Of the commands that name one job.
   std::string job;
@@ -137,6 +138,35 @@ void AddGraphOptions(CLI::App* command, GraphOptions* options) {
       ->add_option("--check", options->check,
                    "Replays a schedule, as --graph --output json prints it")
       ->type_name("FILE");
+}
+
+void AddPolicyOptions(CLI::App* command, PolicyOptions* options) {
+  command
+      ->add_option("POLICY", options->policy,
+                   "none, selective, cheap, full, ...: see memory.policy")
+      ->required()
+      ->check(Utf8());
+  command
+      ->add_option("--budget", options->budget,
+                   "Device memory of a rank, as in 2GiB (as before)")
+      ->type_name("SIZE");
+  command
+      ->add_option("--set", options->sets,
+                   "Sets a field of memory: memory.group=2")
+      ->type_name("memory.FIELD=VALUE")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  CLI::Option* const at_step =
+      command
+          ->add_option("--at-step", options->at_step,
+                       "First step under it (the next one)")
+          ->type_name("N")
+          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
+  command
+      ->add_flag("--next-run", options->next_run,
+                 "From the next attempt on; what trains now goes on as it is")
+      ->excludes(at_step);
 }
 
 CLI::Option* AddNumber(CLI::App* command, const char* name, int* number,
@@ -308,6 +338,14 @@ void AddCommands(Parser* parser) {
                        });
   AddJob(command, &line.sample.job);
   AddSampleOptions(command, &line.sample);
+
+  command = AddCommand(parser, "policy",
+                       "Switches the policy or budget of a job that lives",
+                       [](const auto& context, auto& line) {
+                         return RunPolicy(context, line.policy);
+                       });
+  AddJob(command, &line.policy.job);
+  AddPolicyOptions(command, &line.policy);
 
   command = AddCommand(parser, "cancel", "Asks a job to end",
                        [](const auto& context, auto& line) {

@@ -126,6 +126,7 @@ logs --help JOB --rank --follow --tail
 export --help JOB DIR --step --shard-size
 compare --help JOB
 sample --help JOB --prompt --prompt-tokens --tokens --temperature --top-k --seed --step
+policy --help JOB POLICY --budget --set --at-step --next-run
 cancel --help JOB --now
 stop --help --cancel
 delete --help JOB
@@ -182,11 +183,8 @@ TEST_F(CommandLine, OutputThatCannotBeWrittenIsAnError) {
 }
 
 TEST_F(CommandLine, WhatIsNotBuiltSaysSo) {
-  for (const char* command : {"policy", "resume"}) {
-    EXPECT_EQ(Run({command, "a1b2c3d4", "--prompt", "x"}), 2);
-    EXPECT_EQ(err_.str(), absl::StrCat("ebb: the command ", command,
-                                       " is not built yet\n"));
-  }
+  EXPECT_EQ(Run({"resume", "a1b2c3d4", "--prompt", "x"}), 2);
+  EXPECT_EQ(err_.str(), "ebb: the command resume is not built yet\n");
   EXPECT_EQ(Run({"plan", "spec.yaml", "--svg", "FILE"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("not built yet"));
   EXPECT_EQ(Run({"list", "--server", "example.org:9000"}), 2);
@@ -713,6 +711,165 @@ TEST_F(CommandLine, CancelAndDelete) {
   EXPECT_EQ(Run({"delete", "a1b2c3d4", "--output", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["id"], "a1b2c3d4");
   EXPECT_EQ(Run({"delete", "a1b2c3d4"}), 3);
+}
+
+// A switch to full in that state, as an event tells of it.
+v1::JobEvent SwitchEvent(int64_t number, v1::PolicySwitch::State state) {
+  v1::JobEvent event;
+  v1::PolicySwitch& told = *event.mutable_policy_switch();
+  told.set_number(number);
+  told.set_state(state);
+  told.mutable_before()->set_policy("none");
+  told.mutable_before()->set_peak_bytes(4096);
+  told.mutable_before()->set_budget_bytes(8192);
+  told.mutable_after()->set_policy("full");
+  told.mutable_after()->set_group(2);
+  told.mutable_after()->set_peak_bytes(1024);
+  told.mutable_after()->set_budget_bytes(8192);
+  if (state == v1::PolicySwitch::STATE_DONE) told.set_step(51);
+  return event;
+}
+
+TEST_F(CommandLine, PolicyOfAQueuedJobIsAtOnce) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_QUEUED));
+  EXPECT_EQ(Run({"policy", "a1b2c3d4", "full", "--budget", "1.5KiB", "--set",
+                 "memory.group=2"}),
+            0);
+  EXPECT_THAT(out_.str(),
+              StartsWith("a1b2c3d4: policy none to full from step 1 on"));
+  EXPECT_EQ(err_.str(), "");
+  ASSERT_EQ(service_.switched().size(), 1u);
+  const v1::SwitchPolicyRequest request = service_.switched()[0];
+  EXPECT_EQ(request.memory().policy(), v1::POLICY_FULL);
+  EXPECT_EQ(request.memory().budget(), 1536);
+  EXPECT_EQ(request.memory().group(), 2);
+  EXPECT_FALSE(request.memory().has_host_budget()) << "only what is said";
+  EXPECT_EQ(Run({"policy", "a1b2c3d5", "full"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("a1b2c3d4"));
+}
+
+TEST_F(CommandLine, PolicyReturnsWhenItIsInForce) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  struct Case {
+    v1::PolicySwitch::State state;
+    int exit_code;
+    const char* text;
+  };
+  const Case cases[] = {
+      {v1::PolicySwitch::STATE_DONE, 0,
+       "a1b2c3d4: policy none to full (group 2) from step 51 on: peak 4.00 KiB "
+       "to 1.00 KiB, budget 8.00 KiB\n"},
+      {v1::PolicySwitch::STATE_REFUSED, 9, "NOT taken"},
+      {v1::PolicySwitch::STATE_SUPERSEDED, 5, "a later switch came first"}};
+  int64_t number = 0;
+  for (const Case& c : cases) {
+    int exit_code = -1;
+    const int calls = service_.NumCalls("WatchJob");
+    std::thread user([&] { exit_code = Run({"policy", "a1b2c3d4", "full"}); });
+    service_.AwaitCalls("WatchJob", calls + 1);
+    // Of another switch, then of this one.
+    v1::JobEvent other = SwitchEvent(99, v1::PolicySwitch::STATE_DONE);
+    service_.AddEvent("a1b2c3d4", other);
+    v1::JobEvent event = SwitchEvent(++number, c.state);
+    event.mutable_policy_switch()->set_code(
+        c.state == v1::PolicySwitch::STATE_REFUSED ? 8 : 0);
+    service_.AddEvent("a1b2c3d4", event);
+    user.join();
+    EXPECT_EQ(exit_code, c.exit_code);
+    EXPECT_THAT(exit_code == 0 ? out_.str() : err_.str(), HasSubstr(c.text));
+    EXPECT_EQ(out_.str().empty(), exit_code != 0);
+  }
+}
+
+TEST_F(CommandLine, PolicyAsJson) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  EXPECT_EQ(
+      Run({"policy", "a1b2c3d4", "full", "--next-run", "--output", "json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["id"], "a1b2c3d4");
+  EXPECT_EQ(json["state"], "STATE_PENDING");
+  EXPECT_EQ(json["step"], 0);
+  EXPECT_EQ(json["before"]["policy"], "none");
+  EXPECT_EQ(json["after"]["policy"], "full");
+  EXPECT_TRUE(service_.switched()[0].next_run());
+}
+
+TEST_F(CommandLine, PolicyThatTheJobsEndOvertakes) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  int exit_code = -1;
+  std::thread user([&] {
+    exit_code = Run({"policy", "a1b2c3d4", "full", "--at-step", "3"});
+  });
+  service_.AwaitCalls("WatchJob", 1);
+  AddEvent("a1b2c3d4", v1::STATE_SUCCEEDED);
+  user.join();
+  EXPECT_EQ(exit_code, 5);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_THAT(err_.str(), HasSubstr("ordered for step 3"));
+  EXPECT_THAT(err_.str(), HasSubstr("ended before the switch came into force"));
+}
+
+TEST_F(CommandLine, PolicyThatIsDetachedStaysOrdered) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_RUNNING));
+  int exit_code = -1;
+  std::thread user([&] { exit_code = Run({"policy", "a1b2c3d4", "full"}); });
+  service_.AwaitCalls("WatchJob", 1);
+  raise(SIGINT);
+  user.join();
+  EXPECT_EQ(exit_code, 8);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_THAT(err_.str(), HasSubstr("stays ordered"));
+}
+
+TEST_F(CommandLine, PolicyMistakesAllAtOnce) {
+  service_.SetJob(MakeJob("a1b2c3d4", v1::STATE_QUEUED));
+  EXPECT_EQ(Run({"policy", "a1b2c3d4", "ful", "--budget", "2GB", "--set",
+                 "memory.grp=2", "--set", "optimizer.lr=1"}),
+            2);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_THAT(err_.str(), HasSubstr("POLICY: memory.policy: got ful"));
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean full?"));
+  EXPECT_THAT(err_.str(), HasSubstr("--budget: memory.budget: got 2GB"));
+  EXPECT_THAT(err_.str(), HasSubstr("--set memory.grp"));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("--set optimizer.lr: optimizer.lr: got 1: must be a "
+                        "field of memory"));
+  EXPECT_EQ(service_.NumCalls("SwitchPolicy"), 0);
+  // What the coordinator finds has its place on the line.
+  v1::Violation violation;
+  violation.set_field("memory.group");
+  violation.set_rule("is for policy full");
+  service_.FailNext(
+      "SwitchPolicy",
+      ViolationsStatus(absl::StatusCode::kInvalidArgument, {violation}));
+  EXPECT_EQ(Run({"policy", "a1b2c3d4", "cheap", "--set", "memory.group=2"}), 2);
+  EXPECT_THAT(err_.str(), StartsWith("--set memory.group: memory.group: "));
+  EXPECT_EQ(Run({"policy", "a1b2c3d4"}), 2);
+  EXPECT_EQ(Run({"policy", "a1b2c3d4", "full", "--at-step", "0"}), 2);
+  EXPECT_EQ(Run({"policy", "a1b2c3d4", "full", "--at-step", "3", "--next-run"}),
+            2);
+}
+
+TEST_F(CommandLine, WatchAndDescribeTellOfSwitches) {
+  service_.AddEvent("a1b2c3d4", SwitchEvent(1, v1::PolicySwitch::STATE_DONE));
+  v1::JobEvent memory = SwitchEvent(2, v1::PolicySwitch::STATE_DONE);
+  memory.mutable_policy_switch()->set_cause(
+      v1::PolicySwitch::CAUSE_OUT_OF_MEMORY);
+  memory.mutable_policy_switch()->set_message("need 5, have 4");
+  service_.AddEvent("a1b2c3d4", memory);
+  AddFinishedJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  v1::Job job = MakeJob("a1b2c3d4", v1::STATE_SUCCEEDED);
+  *job.mutable_last_switch() = memory.policy_switch();
+  *job.add_pending_switches() =
+      SwitchEvent(3, v1::PolicySwitch::STATE_PENDING).policy_switch();
+  service_.SetJob(job);
+  EXPECT_EQ(Run({"watch", "a1b2c3d4"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("  policy none to full (group 2) from step "
+                                    "51 on: peak 4.00 KiB to 1.00 KiB"));
+  EXPECT_THAT(err_.str(), HasSubstr("OUT OF MEMORY: need 5, have 4\n"));
+  EXPECT_EQ(Run({"describe", "a1b2c3d4"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\nswitch      policy none to full"));
+  EXPECT_THAT(out_.str(), HasSubstr("ordered for the next step"));
 }
 
 TEST_F(CommandLine, Plan) {

@@ -104,13 +104,16 @@ const OptionDescription* FindOption(
 
 // Fields of a spec as "model.layers=", or the values of the field that is
 // written already.
-Completion CompleteField(const std::string& current) {
+// `prefix`: only fields of this section ("memory.").
+Completion CompleteField(const std::string& current,
+                         const std::string& prefix) {
   Completion completion;
   const size_t equals = current.find('=');
   VisitFields(
       v1::JobSpec::default_instance(), "",
       [&](const std::string& path, const google::protobuf::Message&,
           const google::protobuf::FieldDescriptor& field) {
+        if (!absl::StartsWith(path, prefix)) return;
         if (equals == std::string::npos) {
           completion.candidates.push_back({absl::StrCat(path, "="), ""});
           return;
@@ -153,7 +156,11 @@ Completion CompleteValue(
   } else if (value == "SHELL") {
     add({"bash", "zsh", "fish"});
   } else if (value == "FIELD=VALUE") {
-    completion = CompleteField(current);
+    completion = CompleteField(current, "");
+  } else if (value == "memory.FIELD=VALUE") {
+    completion = CompleteField(current, "memory.");
+  } else if (value == "POLICY") {
+    add(ChoiceWords(*v1::Policy_descriptor()));
   } else if (value == "TOPIC") {
     for (const CommandDescription& command : program.commands) {
       completion.candidates.push_back({command.name, command.description});

@@ -77,6 +77,16 @@ TEST(Completion, FieldsOfSpecsAndTheirChoices) {
   EXPECT_FALSE(CompleteWords({"plan", "--set", "steps="}).files);
 }
 
+TEST(Completion, PoliciesAndTheFieldsThatASwitchMaySet) {
+  EXPECT_THAT(CompleteWords({"policy", "a1b2c3d4", "s"}).words,
+              ElementsAre("selective", "sqrt"));
+  EXPECT_THAT(CompleteWords({"policy", "--set", "m"}).words,
+              testing::Each(testing::StartsWith("memory.")));
+  EXPECT_THAT(CompleteWords({"policy", "--set", "o"}).words, IsEmpty());
+  EXPECT_THAT(CompleteWords({"policy", ""}).words,
+              ElementsAre("a1b2c3d4", "b1b2c3d4"));
+}
+
 TEST(Completion, JobsAndFilesWhereTheyBelong) {
   Result result = CompleteWords({"get", ""});
   EXPECT_THAT(result.words, ElementsAre("a1b2c3d4", "b1b2c3d4"));

@@ -325,6 +325,13 @@ absl::StatusOr<v1::Job> JobClient::CancelJob(const std::string& id, bool now) {
   return impl_->Call(&v1::JobService::StubInterface::CancelJob, request, false);
 }
 
+absl::StatusOr<v1::SwitchPolicyResponse> JobClient::SwitchPolicy(
+    const v1::SwitchPolicyRequest& request) {
+  // Asked twice it is done once.
+  return impl_->Call(&v1::JobService::StubInterface::SwitchPolicy, request,
+                     true);
+}
+
 absl::Status JobClient::DeleteJob(const std::string& id) {
   v1::DeleteJobRequest request;
   request.set_id(id);

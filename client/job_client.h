@@ -38,6 +38,8 @@ class SampleJobRequest;
 class Server;
 class Step;
 class StreamLogsRequest;
+class SwitchPolicyRequest;
+class SwitchPolicyResponse;
 }  // namespace v1
 
 // How long the client waits for what. Tests make them small.
@@ -79,6 +81,8 @@ class JobClient {
   absl::StatusOr<v1::ListJobsResponse> ListJobs(
       const v1::ListJobsRequest& request);
   absl::StatusOr<v1::Job> CancelJob(const std::string& id, bool now);
+  absl::StatusOr<v1::SwitchPolicyResponse> SwitchPolicy(
+      const v1::SwitchPolicyRequest& request);
   absl::Status DeleteJob(const std::string& id);
   // Waits as long as following does; not retried.
   absl::StatusOr<v1::ExportJobResponse> ExportJob(

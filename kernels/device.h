@@ -28,6 +28,10 @@ class Device {
   // Errors: RESOURCE_EXHAUSTED with need and have, nothing taken.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
   virtual void Free(void* memory, int64_t bytes) = 0;
+  // Gives back what an allocation of `allocated` bytes has beyond the first
+  // `bytes`, at least 1; the rest stays where it is and what it is. Free takes
+  // `bytes` then.
+  virtual void Shrink(void* memory, int64_t allocated, int64_t bytes) = 0;
   virtual void CopyToDevice(void* device, const void* host, int64_t bytes,
                             Stream stream) = 0;
   virtual void CopyToHost(void* host, const void* device, int64_t bytes,

@@ -301,6 +301,28 @@ v1::Plan PlanToMessage(const Plan& plan) {
   return message;
 }
 
+absl::StatusOr<std::vector<Plan>> PlansFromMessages(
+    const google::protobuf::RepeatedPtrField<v1::Plan>& messages) {
+  std::vector<Plan> plans;
+  for (const v1::Plan& message : messages) {
+    EBB_ASSIGN_OR_RETURN(plans.emplace_back(), PlanFromMessage(message));
+  }
+  return plans;
+}
+
+void MemoryToMessage(const MemorySpec& memory, v1::MemorySpec* message) {
+  const auto* policy =
+      FindChoice(*v1::Policy_descriptor(), PolicyWord(memory.policy));
+  EBB_CHECK(policy != nullptr);
+  message->set_policy(static_cast<v1::Policy>(policy->number()));
+  message->set_group(memory.group);
+  message->clear_recompute();
+  for (const std::string& name : memory.recompute) {
+    message->add_recompute(name);
+  }
+  message->set_budget(memory.budget_bytes);
+}
+
 v1::Step StepToMessage(const StepReport& report, int attempt,
                        absl::string_view policy, const RankPlan& predicted,
                        absl::Time time) {

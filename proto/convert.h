@@ -2,6 +2,8 @@
 // protobuf. The only file that does this.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -26,6 +28,13 @@ v1::Backend BackendToMessage(const Backend& backend);
 // Errors: INVALID_ARGUMENT for an unknown policy, decision or memory class.
 absl::StatusOr<Plan> PlanFromMessage(const v1::Plan& message);
 v1::Plan PlanToMessage(const Plan& plan);
+// Errors: as PlanFromMessage.
+absl::StatusOr<std::vector<Plan>> PlansFromMessages(
+    const google::protobuf::RepeatedPtrField<v1::Plan>& messages);
+
+// Puts the policy, what belongs to it and the budget into the message; its
+// other fields stay.
+void MemoryToMessage(const MemorySpec& memory, v1::MemorySpec* message);
 
 // A step as one rank saw it: one entry in `ranks`, predicted bytes from its
 // plan. Every memory class is present, zero or not.

@@ -658,6 +658,42 @@ SpecReading ReadSpecWithPlaces(absl::string_view text, absl::string_view file,
   return reading;
 }
 
+SpecReading ReadSets(absl::string_view section,
+                     std::span<const std::string> sets,
+                     absl::string_view directory) {
+  SpecReading reading;
+  reading.complete = true;
+  std::vector<v1::Violation> violations;
+  SpecNode root;
+  root.kind = SpecNode::Kind::kSection;
+  root.file = std::make_shared<const std::string>("");
+  for (const std::string& argument : sets) {
+    std::optional<Set> set = ParseSet(argument, violations);
+    if (!set.has_value()) continue;
+    if (set->names[0] == section) {
+      ApplySet(*std::move(set), root);
+      continue;
+    }
+    v1::Violation& violation = violations.emplace_back();
+    violation.set_field(absl::StrJoin(set->names, "."));
+    violation.set_file(*set->value.file);
+    violation.set_value(NodeText(set->value));
+    violation.set_rule(absl::StrCat("must be a field of ", section));
+    violation.set_fix("leave it out");
+  }
+  Reader reader(violations);
+  reader.ReadRoot(root, &reading.spec);
+  reading.places = reader.Places();
+  ChangePaths(&reading.spec, "", [&](const std::string&, std::string value) {
+    return AbsolutePath(std::move(value), directory);
+  });
+  if (!violations.empty()) {
+    reading.status =
+        ViolationsStatus(absl::StatusCode::kInvalidArgument, violations);
+  }
+  return reading;
+}
+
 absl::Status SpecReading::Join(const absl::Status& found) const {
   const std::vector<v1::Violation> own = GetViolations(status);
   std::vector<v1::Violation> joined = own;

@@ -72,6 +72,14 @@ SpecReading ReadSpecWithPlaces(absl::string_view text, absl::string_view file,
                                std::span<const std::string> sets,
                                const SpecDirectories& directories = {});
 
+// Reads sets of one section's fields ("memory"), without the rest of a spec:
+// what they say, and where. The status tells of what cannot be read and of
+// fields of other sections; bounds and rules are ValidateSpec's, which knows
+// the whole.
+SpecReading ReadSets(absl::string_view section,
+                     std::span<const std::string> sets,
+                     absl::string_view directory);
+
 // Turns every relative path of the spec (fields with rule.path) into one under
 // directory; empty paths stay empty.
 // Errors: INVALID_ARGUMENT if directory is not absolute.

@@ -653,6 +653,33 @@ TEST(SpecReader, AppliesSets) {
       Read(absl::StrReplaceAll(kShortYaml, {{"200", "x"}}), {"steps=5"}).ok());
 }
 
+TEST(SpecReader, ReadsTheSetsOfOneSection) {
+  const std::vector<std::string> sets = {
+      "memory.policy=custom", "memory.recompute=[gelu]", "memory.budget=2KiB",
+      "memory.offload_dir=below"};
+  const SpecReading reading = ReadSets("memory", sets, "/work");
+  ASSERT_TRUE(reading.status.ok()) << reading.status;
+  EXPECT_EQ(reading.spec.memory().policy(), v1::POLICY_CUSTOM);
+  EXPECT_EQ(reading.spec.memory().budget(), 2048);
+  EXPECT_EQ(reading.spec.memory().offload_dir(), "/work/below");
+  EXPECT_FALSE(reading.spec.memory().has_group()) << "no defaults";
+  EXPECT_EQ(reading.places.at("memory.budget").file, "--set memory.budget");
+
+  const std::vector<std::string> wrong = {"memory.policy=ful", "steps=5",
+                                          "memory.group", "memory.grp=1"};
+  std::vector<std::string> texts;
+  for (const v1::Violation& violation :
+       GetViolations(ReadSets("memory", wrong, "/").status)) {
+    texts.push_back(FormatViolation(violation));
+  }
+  EXPECT_THAT(texts, ::testing::UnorderedElementsAre(
+                         HasSubstr("did you mean full?"),
+                         HasSubstr("--set steps: steps: got 5: must be a field "
+                                   "of memory"),
+                         HasSubstr("must be PATH=VALUE"),
+                         HasSubstr("unknown key; did you mean group?")));
+}
+
 TEST(SpecReader, SaysWhichSetIsWrong) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"nonsense", "--set: got nonsense: must be PATH=VALUE"},

@@ -89,6 +89,16 @@ absl::Status ViolationsStatus(absl::StatusCode code,
   return status;
 }
 
+absl::Status FieldError(const std::string& field, const std::string& value,
+                        const std::string& rule, const std::string& fix) {
+  v1::Violation violation;
+  violation.set_field(field);
+  violation.set_value(value);
+  violation.set_rule(rule);
+  violation.set_fix(fix);
+  return ViolationsStatus(absl::StatusCode::kInvalidArgument, {violation});
+}
+
 std::vector<v1::Violation> GetViolations(const absl::Status& status) {
   auto payload = status.GetPayload(kViolationsTypeUrl);
   v1::Violations violations;

@@ -25,6 +25,10 @@ std::string FormatViolation(const v1::Violation& violation);
 absl::Status ViolationsStatus(absl::StatusCode code,
                               const std::vector<v1::Violation>& violations);
 
+// INVALID_ARGUMENT for one mistake in a raw message.
+absl::Status FieldError(const std::string& field, const std::string& value,
+                        const std::string& rule, const std::string& fix);
+
 // The mistakes that a status carries; empty if it carries none.
 std::vector<v1::Violation> GetViolations(const absl::Status& status);
 

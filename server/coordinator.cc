@@ -1,4 +1,5 @@
-// Decisions. The effect of each comes after its transaction.
+// Requests, the queue and attempts. The effect of each decision comes after its
+// transaction. What ranks say and are told: coordinator_ranks.cc.
 #include "server/coordinator.h"
 
 #include <errno.h>
@@ -20,12 +21,12 @@
 #include "monitoring/log.h"
 #include "proto/convert.h"
 #include "proto/effective_spec.h"
-#include "proto/report_file.h"
 #include "proto/validator.h"
 #include "proto/violations.h"
 #include "server/job_state.h"
+#include "server/live_job.h"
 #include "server/log_file.h"
-#include "server/training_warning.h"
+#include "server/policy_switch.h"
 
 namespace ebb {
 namespace {
@@ -44,13 +45,8 @@ constexpr int kDefaultPageSize = 50;
 constexpr int kMaxPageSize = 1000;
 // Half of gRPC's limit of 4 MiB for a message.
 constexpr int64_t kMaxPageBytes = 2 << 20;
-// Worker texts that go into a job's message.
-constexpr size_t kMaxMessageBytes = 4096;
 constexpr int kNumLogLines = 10;
 constexpr int64_t kMaxLogBytes = 2048;
-// Reports that wait for the store; beyond it workers are sent away and come
-// back.
-constexpr size_t kMaxPending = 10000;
 // So many reports are stored at once without waiting for kStorePeriod.
 constexpr size_t kStoreBatch = 50;
 constexpr absl::Duration kStorePeriod = absl::Milliseconds(100);
@@ -67,22 +63,6 @@ bool IsJobId(const std::string& id) {
 
 absl::Status NoSuchJob(const std::string& id) {
   return absl::NotFoundError(absl::StrCat("no such job: '", OneLine(id), "'"));
-}
-
-absl::Status FieldError(const std::string& field, const std::string& value,
-                        const std::string& rule, const std::string& fix) {
-  v1::Violation violation;
-  violation.set_field(field);
-  violation.set_value(value);
-  violation.set_rule(rule);
-  violation.set_fix(fix);
-  return ViolationsStatus(absl::StatusCode::kInvalidArgument, {violation});
-}
-
-void SetTime(absl::Time time, google::protobuf::Timestamp* timestamp) {
-  const int64_t nanos = absl::ToUnixNanos(time);
-  timestamp->set_seconds(nanos / 1000000000);
-  timestamp->set_nanos(static_cast<int32_t>(nanos % 1000000000));
 }
 
 // Whether the request can be answered by any checkpoint of a model with this
@@ -141,29 +121,6 @@ absl::Status CheckSampleRequest(const v1::SampleJobRequest& request,
   return absl::OkStatus();
 }
 
-// A worker's backend against the plan's: what decides bits must agree; probed
-// bytes may differ by a page.
-std::string BackendDifference(const v1::Backend& planned,
-                              const v1::Backend& found) {
-  std::vector<std::string> parts;
-  const auto compare = [&](const char* what, const auto& a, const auto& b) {
-    if (a != b) {
-      parts.push_back(absl::StrCat(what, " is ", b, ", the plan is for ", a));
-    }
-  };
-  compare("kind", planned.kind(), found.kind());
-  compare("device_model", planned.device_model(), found.device_model());
-  compare("instruction_set", planned.instruction_set(),
-          found.instruction_set());
-  compare("threads", planned.threads(), found.threads());
-  compare("libraries", planned.libraries(), found.libraries());
-  return absl::StrJoin(parts, "; ");
-}
-
-std::string AttemptDirectory(const v1::Job& job) {
-  return absl::StrCat(job.directory(), "/attempt-", job.attempt());
-}
-
 absl::Status MakeDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) {
     return absl::OkStatus();
@@ -172,63 +129,60 @@ absl::Status MakeDirectory(const std::string& path) {
       absl::StrCat("cannot make directory ", path, ": ", strerror(errno)));
 }
 
-std::string Truncated(absl::string_view text) {
-  if (text.size() <= kMaxMessageBytes) return std::string(text);
-  return ToUtf8(absl::StrCat(text.substr(0, kMaxMessageBytes), "..."));
-}
-
 // What is needed of a spec in bytes, deterministic, to compare two requests.
 std::string SpecIdentity(const v1::JobSpec& spec) {
   // Specs have no maps: serialization of equal messages is equal.
   return spec.SerializeAsString();
 }
 
+bool SameMemory(const v1::MemorySpec& a, const v1::MemorySpec& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+// All but the budgets.
+bool SamePolicy(v1::MemorySpec a, v1::MemorySpec b) {
+  for (v1::MemorySpec* memory : {&a, &b}) {
+    memory->clear_budget();
+    memory->clear_host_budget();
+  }
+  return SameMemory(a, b);
+}
+
+// What a switch cannot change while ranks train.
+bool SameState(const v1::Plan& a, const v1::Plan& b) {
+  return std::equal(a.ranks().begin(), a.ranks().end(), b.ranks().begin(),
+                    b.ranks().end(),
+                    [](const v1::RankPlan& x, const v1::RankPlan& y) {
+                      return x.state_arena_bytes() == y.state_arena_bytes();
+                    });
+}
+
+// The request asks for no other memory section than the job's newest. True: for
+// no other moment, either; the response tells of the switch that brings it, or
+// that there is nothing to do.
+bool FindSameSwitch(const v1::Job& job, const v1::SwitchPolicyRequest& request,
+                    v1::SwitchPolicyResponse* response) {
+  if (job.pending_switches().empty()) {
+    v1::PolicySwitch& none = *response->mutable_policy_switch();
+    none.set_state(v1::PolicySwitch::STATE_DONE);
+    none.set_cause(v1::PolicySwitch::CAUSE_USER_REQUEST);
+    *none.mutable_before() = CostOf(job.plan());
+    *none.mutable_after() = none.before();
+    none.set_step(job.last_step() + 1);
+    none.set_attempt(job.attempt());
+    none.set_message("it has this policy and budget already");
+    return true;
+  }
+  const v1::PolicySwitch& newest = *job.pending_switches().rbegin();
+  if (newest.at_step() != request.at_step() ||
+      newest.next_run() != request.next_run()) {
+    return false;
+  }
+  *response->mutable_policy_switch() = newest;
+  return true;
+}
+
 }  // namespace
-
-struct Coordinator::LiveRank {
-  std::shared_ptr<WorkerConnection> connection;
-  bool order_sent = false;  // on this connection
-  bool started = false;
-  bool stepped = false;
-  int64_t stored_sequence = 0;
-  int64_t received_sequence = 0;  // stored ones and those in pending_
-  std::optional<v1::Finished> finished;
-};
-
-struct Coordinator::LiveJob {
-  int64_t number = 0;
-  v1::Job job;
-  int64_t last_event = 0;
-  std::vector<LiveRank> ranks;
-  // Monotonic times; of this process.
-  absl::Duration queue_time;
-  absl::Duration launch_time;
-  absl::Duration cancel_time;
-  std::optional<absl::Duration> end_time;
-  std::optional<absl::Duration> finished_time;
-  bool cancel_now = false;
-  std::string launch_error;
-  std::optional<StopSignal> last_signal;
-  absl::Duration last_signal_time;
-  bool left_reports_read = false;
-
-  int num_ranks() const { return std::max(1, job.plan().ranks_size()); }
-  int num_threads() const {
-    return std::max(1, job.spec().resources().threads()) * num_ranks();
-  }
-  // By the plan: a worker uses what its plan says, however large the budget.
-  int64_t bytes() const {
-    int64_t sum = 0;
-    for (const v1::RankPlan& rank : job.plan().ranks()) {
-      // Workers run on the CPU: host memory comes on top of the same.
-      sum += rank.peak_bytes() + rank.host_bytes();
-    }
-    return sum;
-  }
-  AttemptKey key() const {
-    return {job.id(), job.attempt(), AttemptDirectory(job), num_ranks()};
-  }
-};
 
 struct Coordinator::Planned {
   v1::JobSpec effective;
@@ -414,6 +368,10 @@ absl::StatusOr<v1::Job> Coordinator::CreateJob(
   EBB_ASSIGN_OR_RETURN(std::optional<v1::Job> earlier, FindByRequest(request));
   if (earlier) return *std::move(earlier);
   EBB_ASSIGN_OR_RETURN(Planned planned, PlanAndCheckFiles(request.spec()));
+  v1::JobPlans plans;
+  EBB_ASSIGN_OR_RETURN(
+      *plans.mutable_ladder(),
+      MakeLadder(planned.effective, planned.spec, planned.plan));
 
   absl::MutexLock lock(&mutex_);
   // A twin of this request may have come first.
@@ -434,8 +392,10 @@ absl::StatusOr<v1::Job> Coordinator::CreateJob(
   SetTime(parts_.clock->Now(), job.mutable_create_time());
   live->queue_time = parts_.clock->Monotonic();
   live->ranks.resize(live->num_ranks());
+  live->plans = std::move(plans);
   Change change;
   change.new_jobs.emplace_back();  // ChangeState fills it
+  change.plans.push_back({job.id(), live->plans});
   if (!request.request_id().empty()) {
     change.requests.push_back(
         {request.request_id(), job.id(), SpecIdentity(request.spec())});
@@ -546,6 +506,176 @@ absl::StatusOr<v1::Job> Coordinator::CancelJob(
   live.cancel_now |= request.now();
   Wake();
   return live.job;
+}
+
+// --- Switches of policy ---
+
+absl::StatusOr<google::protobuf::RepeatedPtrField<v1::PlannedMemory>>
+Coordinator::MakeLadder(const v1::JobSpec& effective, const JobSpec& spec,
+                        const Plan& plan) {
+  EBB_ASSIGN_OR_RETURN(const std::vector<PlanRung> rungs,
+                       parts_.plan_ladder(spec, plan));
+  google::protobuf::RepeatedPtrField<v1::PlannedMemory> ladder;
+  for (const PlanRung& rung : rungs) {
+    v1::PlannedMemory& planned = *ladder.Add();
+    *planned.mutable_memory() = effective.memory();
+    MemoryToMessage(rung.memory, planned.mutable_memory());
+    *planned.mutable_plan() = PlanToMessage(rung.plan);
+  }
+  return ladder;
+}
+
+absl::StatusOr<v1::PendingPlan> Coordinator::PlanMemory(const v1::JobSpec& spec,
+                                                        const Backend& backend,
+                                                        bool may_climb_down,
+                                                        std::string* note) {
+  // All that the machine gives is in the spec of a job.
+  EBB_ASSIGN_OR_RETURN(const v1::JobSpec effective,
+                       EffectiveSpec(spec, MachineDefaults()));
+  EBB_ASSIGN_OR_RETURN(const JobSpec job_spec, JobSpecFromMessage(effective));
+  EBB_ASSIGN_OR_RETURN(const Plan plan, parts_.plan_job(job_spec, backend));
+  v1::PendingPlan pending;
+  EBB_ASSIGN_OR_RETURN(*pending.mutable_ladder(),
+                       MakeLadder(effective, job_spec, plan));
+  if (plan.fits) {
+    *pending.mutable_planned()->mutable_memory() = effective.memory();
+    *pending.mutable_planned()->mutable_plan() = PlanToMessage(plan);
+    return pending;
+  }
+  auto& ladder = *pending.mutable_ladder();
+  const auto fits = std::find_if(
+      ladder.begin(), ladder.end(),
+      [](const v1::PlannedMemory& rung) { return rung.plan().fits(); });
+  if (!may_climb_down || fits == ladder.end()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the job would not fit: ", plan.shortfall));
+  }
+  *note = absl::StrCat(PolicyName(plan.policy), " does not fit the budget, ",
+                       fits->plan().policy(), " does");
+  *pending.mutable_planned() = *fits;
+  ladder.erase(ladder.begin(), fits + 1);
+  return pending;
+}
+
+absl::StatusOr<Coordinator::LiveJob*> Coordinator::FindToSwitch(
+    const v1::SwitchPolicyRequest& request) {
+  const auto found = live_.find(request.id());
+  if (found == live_.end()) {
+    v1::GetJobRequest get;
+    get.set_id(request.id());
+    EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job has ended: ", StateLabel(job.state()), ": job ", job.id()));
+  }
+  LiveJob& live = *found->second;
+  const v1::Job& job = live.job;
+  if (job.state() == v1::STATE_CANCELLING) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job is being cancelled: job ", job.id()));
+  }
+  const int64_t step = request.at_step();
+  if (request.next_run() && step != 0) {
+    return FieldError("at_step", absl::StrCat(step),
+                      "must not stand beside next_run", "leave out one");
+  }
+  if (step < 0 || step > job.spec().steps()) {
+    return FieldError("at_step", absl::StrCat(step),
+                      "must be a step of the job",
+                      absl::StrCat("use 1 to ", job.spec().steps(),
+                                   ", or 0 for the next one"));
+  }
+  if (step > 0 && step <= job.last_step()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step, " has run: the job is at step ",
+                     job.last_step(), ": job ", job.id()));
+  }
+  return &live;
+}
+
+absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::SwitchPolicy(
+    const v1::SwitchPolicyRequest& request) {
+  // Planning is done without the lock: if another switch came meanwhile, this
+  // one is asked of what that one made.
+  constexpr int kMaxRounds = 10;
+  for (int round = 0; round < kMaxRounds; ++round) {
+    v1::Job job;
+    v1::MemorySpec base;
+    {
+      absl::MutexLock lock(&mutex_);
+      EBB_ASSIGN_OR_RETURN(LiveJob* const live, FindToSwitch(request));
+      base = NewestMemory(live->job, live->plans);
+      const v1::MemorySpec asked = AskedMemory(base, request.memory());
+      if (SameMemory(asked, base)) {
+        v1::SwitchPolicyResponse response;
+        if (FindSameSwitch(live->job, request, &response)) {
+          response.set_sequence(live->last_event);
+          return response;
+        }
+      }
+      if (live->job.pending_switches_size() >= kMaxPendingSwitches) {
+        return absl::UnavailableError(absl::StrCat(
+            live->job.pending_switches_size(),
+            " switches of this job wait already: try again later"));
+      }
+      job = live->job;
+      *job.mutable_spec()->mutable_memory() = asked;
+    }
+    const v1::MemorySpec& asked = job.spec().memory();
+    std::string note;
+    EBB_ASSIGN_OR_RETURN(
+        v1::PendingPlan wanted,
+        PlanMemory(job.spec(), BackendFromMessage(job.plan().backend()),
+                   SamePolicy(asked, base), &note));
+
+    absl::MutexLock lock(&mutex_);
+    EBB_ASSIGN_OR_RETURN(LiveJob* const live, FindToSwitch(request));
+    if (!SameMemory(NewestMemory(live->job, live->plans), base)) continue;
+    return StoreSwitch(*live, request, std::move(wanted), note);
+  }
+  return absl::AbortedError(
+      "other switches of this job came first again and again");
+}
+
+absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::StoreSwitch(
+    LiveJob& live, const v1::SwitchPolicyRequest& request,
+    v1::PendingPlan wanted, const std::string& note) {
+  if (HasAttempt(live.job.state()) && !request.next_run() &&
+      !SameState(wanted.planned().plan(), live.job.plan())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the plan lays parameters and moments out otherwise, which only a new "
+        "attempt can do: switch with next_run: job ",
+        live.job.id()));
+  }
+  v1::Job job = live.job;
+  v1::JobPlans plans = live.plans;
+  const SwitchRecords records = {&job, &plans};
+  std::vector<v1::PolicySwitch> news = {AddSwitch(
+      std::move(wanted), request.at_step(), request.next_run(), note, records)};
+  const int64_t number = news.front().number();
+  if (!HasAttempt(job.state())) {
+    std::vector<v1::PolicySwitch> ended =
+        TakeDueSwitches(job.last_step() + 1, records);
+    if (!ended.empty() && ended.back().number() == number) news.clear();
+    news.insert(news.end(), ended.begin(), ended.end());
+  }
+  Change change;
+  const int64_t last_event = live.last_event;
+  AddSwitchEvents(live, news, &change);
+  change.replanned_jobs.push_back(job);
+  change.plans.push_back({job.id(), plans});
+  if (absl::Status stored = parts_.store->Apply(change); !stored.ok()) {
+    live.last_event = last_event;
+    return Annotate(stored, absl::StrCat("job ", job.id()));
+  }
+  live.job = std::move(job);
+  live.plans = std::move(plans);
+  for (const LiveRank& rank : live.ranks) SendSwitches(live, rank);
+  Changed();
+  Wake();
+  v1::SwitchPolicyResponse response;
+  *response.mutable_policy_switch() = news.back();
+  response.set_sequence(live.last_event);
+  return response;
 }
 
 absl::Status Coordinator::DeleteJob(const v1::DeleteJobRequest& request) {
@@ -710,6 +840,18 @@ void Coordinator::AddEvent(LiveJob& live, v1::JobEvent event, Change* change) {
   change->events.push_back({live.job.id(), std::move(event)});
 }
 
+void Coordinator::AddSwitchEvents(LiveJob& live,
+                                  const std::vector<v1::PolicySwitch>& switches,
+                                  Change* change) {
+  for (const v1::PolicySwitch& policy_switch : switches) {
+    v1::JobEvent event;
+    *event.mutable_policy_switch() = policy_switch;
+    AddEvent(live, std::move(event), change);
+    EBB_LOG(INFO) << "job " << live.job.id() << ": "
+                  << DescribeSwitch(policy_switch);
+  }
+}
+
 absl::Status Coordinator::ChangeState(LiveJob& live, v1::State to,
                                       v1::Reason reason,
                                       const std::string& message,
@@ -740,13 +882,22 @@ absl::Status Coordinator::ChangeState(LiveJob& live, v1::State to,
     change.attempts.push_back(attempt);
   }
   const int64_t last_event = live.last_event;
+  // An attempt begins with all that waits for one.
+  v1::JobPlans plans = live.plans;
+  const bool replanned =
+      to == v1::STATE_STARTING && !job.pending_switches().empty();
+  if (replanned) {
+    AddSwitchEvents(live, TakeDueSwitches(job.last_step() + 1, {&job, &plans}),
+                    &change);
+    change.plans.push_back({job.id(), plans});
+  }
   v1::JobEvent event;
   *event.mutable_job() = job;
   AddEvent(live, std::move(event), &change);
-  if (change.new_jobs.empty()) {
-    change.jobs.push_back(job);
-  } else {
+  if (!change.new_jobs.empty()) {
     change.new_jobs.front() = job;
+  } else {
+    (replanned ? change.replanned_jobs : change.jobs).push_back(job);
   }
   const absl::Status stored = parts_.store->Apply(change);
   if (!stored.ok()) {
@@ -756,301 +907,13 @@ absl::Status Coordinator::ChangeState(LiveJob& live, v1::State to,
     return Annotate(stored, absl::StrCat("job ", job.id()));
   }
   live.job = std::move(job);
+  live.plans = std::move(plans);
   parts_.exporter->JobChanged(from, live.job);
   EBB_LOG(INFO) << "job " << live.job.id() << " attempt " << live.job.attempt()
                 << ": " << StateLabel(from) << " to " << StateLabel(to)
                 << (reason == v1::REASON_UNSPECIFIED ? "" : ", ")
                 << (reason == v1::REASON_UNSPECIFIED ? "" : ReasonLabel(reason))
                 << (message.empty() ? "" : ": ") << message;
-  Changed();
-  return absl::OkStatus();
-}
-
-// --- Workers ---
-
-absl::Status Coordinator::Connect(
-    const v1::WorkerMessage& first,
-    std::shared_ptr<WorkerConnection> connection) {
-  if (!first.has_register_()) {
-    return absl::InvalidArgumentError(
-        "the first message of a worker must be `register`");
-  }
-  absl::MutexLock lock(&mutex_);
-  const auto found = live_.find(first.job_id());
-  if (found == live_.end()) {
-    v1::GetJobRequest get;
-    get.set_id(first.job_id());
-    EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the job has ended: ", StateLabel(job.state()), ": job ", job.id()));
-  }
-  LiveJob& live = *found->second;
-  if (!HasAttempt(live.job.state()) || first.attempt() != live.job.attempt()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("attempt ", first.attempt(), " is not the current one, ",
-                     live.job.attempt(), ": job ", live.job.id()));
-  }
-  if (first.rank() < 0 || first.rank() >= live.num_ranks()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", first.rank(), " is not one of ", live.num_ranks(),
-                     ": job ", live.job.id()));
-  }
-  // A fresh rank learns its number of threads from the assignment and then
-  // compares the machine itself; one that comes back says what it found.
-  const std::string difference =
-      first.register_().has_backend()
-          ? BackendDifference(live.job.plan().backend(),
-                              first.register_().backend())
-          : "";
-  if (!difference.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the worker's backend is not the plan's: ", difference,
-                     ": rank ", first.rank(), ": job ", live.job.id()));
-  }
-  LiveRank& rank = live.ranks[first.rank()];
-  const bool resumed = first.register_().resumed();
-  if (!resumed && rank.received_sequence > 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the rank has reported already and cannot start afresh: rank ",
-        first.rank(), ": job ", live.job.id()));
-  }
-  if (rank.connection != nullptr) {
-    rank.connection->Close(absl::AbortedError("the rank has connected again"));
-  }
-  rank.connection = std::move(connection);
-  rank.order_sent = false;
-  v1::CoordinatorMessage answer;
-  if (resumed) {
-    rank.started = true;
-    answer.mutable_acknowledge()->set_sequence(rank.stored_sequence);
-  } else {
-    v1::Assignment& assignment = *answer.mutable_assignment();
-    *assignment.mutable_spec() = live.job.spec();
-    *assignment.mutable_plan() = live.job.plan();
-    // For people; a worker reads decisions and ranks.
-    assignment.mutable_plan()->clear_pareto();
-    assignment.set_directory(live.job.directory());
-    assignment.set_poison(options_.poison);
-  }
-  rank.connection->Send(std::move(answer));
-  parts_.exporter->Heard(live.job.id(), first.rank());
-  Wake();
-  return absl::OkStatus();
-}
-
-void Coordinator::Disconnect(const v1::WorkerMessage& first,
-                             const WorkerConnection* connection) {
-  absl::MutexLock lock(&mutex_);
-  const auto found = live_.find(first.job_id());
-  if (found == live_.end()) return;
-  for (LiveRank& rank : found->second->ranks) {
-    if (rank.connection.get() == connection) rank.connection = nullptr;
-  }
-  Wake();
-}
-
-absl::Status Coordinator::Receive(const v1::WorkerMessage& message,
-                                  const WorkerConnection* connection) {
-  absl::MutexLock lock(&mutex_);
-  const auto found = live_.find(message.job_id());
-  if (found == live_.end()) {
-    return absl::FailedPreconditionError("the job has ended");
-  }
-  LiveJob& live = *found->second;
-  if (message.attempt() != live.job.attempt() || message.rank() < 0 ||
-      message.rank() >= live.num_ranks() ||
-      live.ranks[message.rank()].connection.get() != connection) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the message is not of the connected rank: rank ", message.rank(),
-        ": attempt ", message.attempt(), ": job ", live.job.id()));
-  }
-  if (pending_.size() >= kMaxPending) {
-    return absl::UnavailableError("the store is behind: connect again later");
-  }
-  parts_.exporter->Heard(live.job.id(), message.rank());
-  return Annotate(
-      ReceiveLocked(live, message),
-      absl::StrCat("rank ", message.rank(), ": job ", live.job.id()));
-}
-
-absl::Status Coordinator::ReceiveLocked(LiveJob& live,
-                                        const v1::WorkerMessage& message) {
-  LiveRank& rank = live.ranks[message.rank()];
-  switch (message.message_case()) {
-    case v1::WorkerMessage::kStarted:
-      rank.started = true;
-      for (const std::string& difference :
-           message.started().plan_differences()) {
-        EBB_LOG(WARNING) << "job " << live.job.id() << " rank "
-                         << message.rank()
-                         << ": plan and program differ: " << difference;
-      }
-      pending_.push_back(message);
-      Wake();
-      return absl::OkStatus();
-    case v1::WorkerMessage::kReport:
-    case v1::WorkerMessage::kFinished:
-      break;
-    default:
-      return absl::InvalidArgumentError("the message holds no report");
-  }
-  if (message.sequence() <= rank.received_sequence) {
-    // Sent again. What is still pending is acknowledged when it is stored.
-    if (message.sequence() <= rank.stored_sequence &&
-        rank.connection != nullptr) {
-      v1::CoordinatorMessage answer;
-      answer.mutable_acknowledge()->set_sequence(rank.stored_sequence);
-      rank.connection->Send(std::move(answer));
-    }
-    return absl::OkStatus();
-  }
-  if (message.sequence() != rank.received_sequence + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("report ", message.sequence(), " came where report ",
-                     rank.received_sequence + 1, " was due"));
-  }
-  v1::WorkerMessage report = message;
-  if (report.has_report()) {
-    switch (report.report().report_case()) {
-      case v1::RankReport::kStep: {
-        v1::Step& step = *report.mutable_report()->mutable_step();
-        if (step.ranks_size() != 1 || step.step() < 1 ||
-            step.step() > live.job.spec().steps()) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("a step report needs one rank and a step of 1 to ",
-                           live.job.spec().steps(), ": step ", step.step(),
-                           " of ", step.ranks_size(), " ranks"));
-        }
-        step.set_attempt(report.attempt());
-        step.mutable_ranks(0)->set_rank(report.rank());
-        if (!step.has_time()) {
-          SetTime(parts_.clock->Now(), step.mutable_time());
-        }
-        break;
-      }
-      case v1::RankReport::kEval:
-        report.mutable_report()->mutable_eval()->set_attempt(report.attempt());
-        break;
-      case v1::RankReport::kCheckpoint:
-        report.mutable_report()->mutable_checkpoint()->set_attempt(
-            report.attempt());
-        break;
-      case v1::RankReport::kOpTimes:
-        break;
-      default:
-        return absl::InvalidArgumentError("the report is empty");
-    }
-  } else {
-    v1::Finished& finished = *report.mutable_finished();
-    finished.set_message(Truncated(finished.message()));
-    // The end is worth a look at once.
-    Wake();
-  }
-  rank.received_sequence = report.sequence();
-  pending_.push_back(std::move(report));
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::StoreReports() {
-  if (pending_.empty()) return absl::OkStatus();
-  Change change;
-  std::map<std::string, v1::Job> jobs;  // as they will be
-  std::map<std::string, int64_t> last_events;
-  std::map<std::pair<std::string, int>, RankRow> rows;
-  for (const v1::WorkerMessage& message : pending_) {
-    const auto found = live_.find(message.job_id());
-    if (found == live_.end() ||
-        message.attempt() != found->second->job.attempt()) {
-      continue;
-    }
-    LiveJob& live = *found->second;
-    last_events.emplace(live.job.id(), live.last_event);
-    v1::Job& job = jobs.try_emplace(live.job.id(), live.job).first->second;
-    const LiveRank& rank = live.ranks[message.rank()];
-    RankRow& row = rows[{live.job.id(), message.rank()}];
-    if (row.job_id.empty()) {
-      row = {live.job.id(),        message.attempt(), message.rank(),
-             rank.stored_sequence, rank.started,      rank.stepped,
-             rank.finished};
-    }
-    row.sequence = std::max(row.sequence, message.sequence());
-    if (message.has_started()) row.started = true;
-    if (message.has_finished()) {
-      row.finished = message.finished();
-      if (message.rank() == 0 && message.finished().code() == 0) {
-        job.set_weights_hash(message.finished().weights_hash());
-      }
-    }
-    if (!message.has_report()) continue;
-    if (message.report().has_step()) {
-      const v1::Step& step = message.report().step();
-      row.stepped = true;
-      change.steps.push_back({live.job.id(), message.rank(), step});
-      if (message.rank() == 0) {
-        job.set_last_step(step.step());
-        job.set_last_loss(step.loss());
-        if (const auto warning = WarningOf(step, job); warning.has_value()) {
-          EBB_LOG(WARNING) << "job " << live.job.id() << ": "
-                           << warning->message();
-          *job.mutable_warning() = *warning;
-          v1::JobEvent event;
-          *event.mutable_warning() = *warning;
-          AddEvent(live, std::move(event), &change);
-        }
-      }
-    } else if (message.report().has_eval() && message.rank() == 0) {
-      const v1::EvalReport& eval = message.report().eval();
-      change.evals.push_back({live.job.id(), eval});
-      *job.mutable_last_eval() = eval;
-      v1::JobEvent event;
-      *event.mutable_eval() = eval;
-      AddEvent(live, std::move(event), &change);
-    } else if (message.report().has_checkpoint() && message.rank() == 0) {
-      const v1::CheckpointReport& checkpoint = message.report().checkpoint();
-      change.checkpoints.push_back({live.job.id(), checkpoint});
-      if (checkpoint.error().empty()) {
-        job.set_checkpoint_step(checkpoint.step());
-        job.set_checkpoint_directory(checkpoint.directory());
-      }
-      v1::JobEvent event;
-      *event.mutable_checkpoint() = checkpoint;
-      AddEvent(live, std::move(event), &change);
-    } else if (message.report().has_op_times() && message.rank() == 0) {
-      const auto& seconds = message.report().op_times().seconds();
-      parts_.keep_op_times(BackendFromMessage(job.plan().backend()),
-                           {seconds.begin(), seconds.end()});
-    }
-  }
-  for (const auto& [key, row] : rows) change.ranks.push_back(row);
-  for (const auto& [id, job] : jobs) change.jobs.push_back(job);
-  const absl::Status stored = parts_.store->Apply(change);
-  store_failing_ = !stored.ok();
-  if (!stored.ok()) {
-    for (const auto& [id, sequence] : last_events) {
-      live_.at(id)->last_event = sequence;
-    }
-    EBB_LOG(ERROR) << pending_.size()
-                   << " reports are not stored yet: " << stored.message();
-    return stored;
-  }
-  pending_.clear();
-  for (auto& [id, job] : jobs) live_.at(id)->job = std::move(job);
-  for (auto& [key, row] : rows) {
-    LiveRank& rank = live_.at(key.first)->ranks[key.second];
-    rank.stored_sequence = row.sequence;
-    rank.started |= row.started;
-    rank.stepped = row.stepped;
-    rank.finished = std::move(row.finished);
-    if (rank.connection != nullptr && row.sequence > 0) {
-      v1::CoordinatorMessage answer;
-      answer.mutable_acknowledge()->set_sequence(row.sequence);
-      rank.connection->Send(std::move(answer));
-    }
-  }
-  for (const StepRow& row : change.steps) {
-    parts_.exporter->StepStored(row.job_id, row.rank, row.step,
-                                /*replayed=*/false);
-  }
   Changed();
   return absl::OkStatus();
 }
@@ -1134,32 +997,6 @@ void Coordinator::LaunchAttempt(LiveJob& live) {
   Wake();
 }
 
-void Coordinator::ReadLeftReports(LiveJob& live) {
-  if (live.left_reports_read) return;
-  live.left_reports_read = true;
-  const AttemptKey key = live.key();
-  for (int r = 0; r < live.num_ranks(); ++r) {
-    const auto messages = ReadReportFile(ReportFilePath(key.directory, r));
-    if (absl::IsNotFound(messages.status())) continue;
-    absl::Status status = messages.status();
-    if (messages.ok()) {
-      for (const v1::WorkerMessage& message : *messages) {
-        if (message.job_id() != live.job.id() || message.rank() != r ||
-            message.attempt() != live.job.attempt()) {
-          status = absl::DataLossError("a report is of another rank");
-        } else {
-          status = ReceiveLocked(live, message);
-        }
-        if (!status.ok()) break;
-      }
-    }
-    if (!status.ok()) {
-      EBB_LOG(ERROR) << "job " << live.job.id() << " rank " << r
-                     << ": reports that it left: " << status.message();
-    }
-  }
-}
-
 bool Coordinator::Supervise(LiveJob& live) {
   const absl::Duration now = parts_.clock->Monotonic();
   const AttemptKey key = live.key();
@@ -1188,7 +1025,7 @@ bool Coordinator::Supervise(LiveJob& live) {
   AttemptView view;
   view.state = live.job.state();
   view.supervisor = observed.supervisor;
-  view.supervisor_error = Truncated(ToUtf8(observed.supervisor_error));
+  view.supervisor_error = CutMessage(ToUtf8(observed.supervisor_error));
   view.failed_rank = observed.failed_rank;
   const auto& timeout = live.job.spec().resources().timeout();
   view.start_timeout =
@@ -1347,6 +1184,14 @@ void Coordinator::RecoverJob(NumberedJob stored) {
   live.job = std::move(stored.job);
   const auto last_event = parts_.store->LastEvent(id);
   live.last_event = last_event.ok() ? *last_event : 0;
+  auto plans = parts_.store->GetPlans(id);
+  if (plans.ok()) {
+    live.plans = *std::move(plans);
+  } else {
+    EBB_LOG(ERROR) << "job " << id << ": " << plans.status().message();
+  }
+  // Of a store that was damaged.
+  DropTornSwitches({&live.job, &live.plans});
   live.ranks.resize(live.num_ranks());
   const absl::Duration now = parts_.clock->Monotonic();
   // Deadlines begin anew: nobody is judged for the time without coordinator.
@@ -1366,6 +1211,8 @@ void Coordinator::RecoverJob(NumberedJob stored) {
     }
   }
   parts_.exporter->AttemptStarted(live.job, live.num_ranks());
+  parts_.exporter->PolicySwitched(id, live.job.num_switches(),
+                                  /*replayed=*/true);
   ReplaySteps(live);
   const bool lived = parts_.launcher->Adopt(live.key());
   parts_.exporter->LauncherOperation(parts_.launcher->name(), "adopt", lived);

@@ -24,12 +24,14 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "monitoring/clock.h"
+#include "proto/job_plans.pb.h"
 #include "proto/job_service.pb.h"
 #include "proto/worker_service.pb.h"
 #include "server/exporter.h"
 #include "server/inventory.h"
 #include "server/job_files.h"
 #include "server/launcher.h"
+#include "server/planner/ladder.h"
 #include "server/store.h"
 #include "worker/model/job_spec.h"
 #include "worker/program/plan.h"
@@ -62,6 +64,10 @@ struct CoordinatorParts {
   Inventory* inventory = nullptr;
   Clock* clock = nullptr;
   std::function<absl::StatusOr<Plan>(const JobSpec&, const Backend&)> plan_job;
+  // As PlanLadder: what else the job could do, in order of falling peak.
+  std::function<absl::StatusOr<std::vector<PlanRung>>(const JobSpec&,
+                                                      const Plan&)>
+      plan_ladder;
   std::function<absl::StatusOr<std::string>(const JobSpec&, const Plan&,
                                             const Backend&)>
       dump_job;
@@ -150,6 +156,8 @@ class Coordinator {
   absl::StatusOr<v1::ListJobsResponse> ListJobs(
       const v1::ListJobsRequest& request);
   absl::StatusOr<v1::Job> CancelJob(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::SwitchPolicyResponse> SwitchPolicy(
+      const v1::SwitchPolicyRequest& request);
   absl::Status DeleteJob(const v1::DeleteJobRequest& request);
   // Takes as long as it takes; `cancelled` is asked meanwhile.
   absl::StatusOr<v1::ExportJobResponse> ExportJob(
@@ -195,6 +203,22 @@ class Coordinator {
   absl::StatusOr<Planned> PlanAndCheckFiles(const v1::JobSpec& spec);
   absl::StatusOr<Planned> PlanSpec(const v1::JobSpec& spec, bool allow_built_in)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // The plan with its ladder, as it is kept and sent.
+  absl::StatusOr<v1::PendingPlan> PlanMemory(const v1::JobSpec& spec,
+                                             const Backend& backend,
+                                             bool may_climb_down,
+                                             std::string* note)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<google::protobuf::RepeatedPtrField<v1::PlannedMemory>>
+  MakeLadder(const v1::JobSpec& effective, const JobSpec& spec,
+             const Plan& plan);
+  // The job if its policy can be switched as asked.
+  absl::StatusOr<LiveJob*> FindToSwitch(const v1::SwitchPolicyRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<v1::SwitchPolicyResponse> StoreSwitch(
+      LiveJob& live, const v1::SwitchPolicyRequest& request,
+      v1::PendingPlan wanted, const std::string& note)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::optional<v1::Job>> FindByRequest(
       const v1::CreateJobRequest& request);
 
@@ -207,6 +231,14 @@ class Coordinator {
   void AddEvent(LiveJob& live, v1::JobEvent event, Change* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Of switches whose fate, or whose wait, is news.
+  void AddSwitchEvents(LiveJob& live,
+                       const std::vector<v1::PolicySwitch>& switches,
+                       Change* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Gives the rank all orders to switch that wait, if it is connected.
+  void SendSwitches(const LiveJob& live, const LiveRank& rank)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ReceiveLocked(LiveJob& live, const v1::WorkerMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Stores all pending reports in one transaction and acknowledges them.

@@ -41,22 +41,6 @@ v1::CancelJobRequest CancelRequest(const std::string& id, bool now = false) {
   return request;
 }
 
-// Brings a new job to RUNNING; its connection.
-std::shared_ptr<FakeConnection> BringToRun(TestCoordinator& test,
-                                           const std::string& id,
-                                           int attempt = 1) {
-  test->Tick();
-  auto connection = std::make_shared<FakeConnection>();
-  const absl::Status connected =
-      test->Connect(RegisterMessage(id, attempt), connection);
-  EXPECT_TRUE(connected.ok()) << connected;
-  EXPECT_TRUE(
-      test->Receive(StartedMessage(id, attempt), connection.get()).ok());
-  test->Tick();
-  EXPECT_EQ(test.Get(id).state(), v1::STATE_RUNNING);
-  return connection;
-}
-
 // Ends it well.
 void Finish(TestCoordinator& test, const std::string& id, int64_t sequence,
             const std::shared_ptr<FakeConnection>& connection) {

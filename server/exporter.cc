@@ -16,8 +16,8 @@ constexpr const char* kPhases[] = {"forward",      "recompute", "backward",
                                    "offload_wait", "checkpoint"};
 constexpr const char* kFlopKinds[] = {"model", "recompute"};
 constexpr const char* kStoreOperations[] = {
-    "apply",      "delete",      "get_job", "list_jobs", "live_jobs",
-    "count_jobs", "get_request", "events",  "steps"};
+    "apply",     "delete",     "get_job",     "get_plans", "list_jobs",
+    "live_jobs", "count_jobs", "get_request", "events",    "steps"};
 // gRPC's names of the canonical codes, by number.
 constexpr const char* kCodes[] = {"OK",
                                   "CANCELLED",
@@ -72,6 +72,7 @@ Exporter::Exporter(MetricTable* table, const Clock* clock)
   for (const char* kind : kFlopKinds) {
     table_->Add("ebb_floating_point_operations_total", {kind}, 0);
   }
+  table_->Add("ebb_policy_switches_total", {}, 0);
   for (const char* operation : {"launch", "adopt", "terminate", "kill"}) {
     for (const char* result : {"ok", "error"}) {
       table_->Add("ebb_launcher_operations_total",
@@ -157,11 +158,10 @@ void Exporter::AttemptStarted(const v1::Job& job, int num_ranks) {
     absl::MutexLock lock(&mutex_);
     leaving_.erase(id);
   }
-  table_->Replace("ebb_job_info", "job_id", id,
-                  {id, job.name(), ModelLabel(job.spec().model()),
-                   job.plan().policy(), absl::StrCat(job.attempt())});
-  for (const char* counter : {"ebb_train_steps_total", "ebb_train_tokens_total",
-                              "ebb_train_skipped_steps_total"}) {
+  SetPlan(job, num_ranks);
+  for (const char* counter :
+       {"ebb_train_steps_total", "ebb_train_tokens_total",
+        "ebb_train_skipped_steps_total", "ebb_train_policy_switches_total"}) {
     table_->Add(counter, {id}, 0);
   }
   for (const char* phase : kPhases) {
@@ -176,6 +176,13 @@ void Exporter::AttemptStarted(const v1::Job& job, int num_ranks) {
   table_->Set("ebb_train_step", {id}, static_cast<double>(job.last_step()));
   table_->Set("ebb_train_planned_steps", {id},
               static_cast<double>(job.spec().steps()));
+}
+
+void Exporter::SetPlan(const v1::Job& job, int num_ranks) {
+  const std::string& id = job.id();
+  table_->Replace("ebb_job_info", "job_id", id,
+                  {id, job.name(), ModelLabel(job.spec().model()),
+                   job.plan().policy(), absl::StrCat(job.attempt())});
   for (const v1::RankPlan& plan : job.plan().ranks()) {
     if (plan.rank() < 0 || plan.rank() >= num_ranks) continue;
     const std::string rank = absl::StrCat(plan.rank());
@@ -189,6 +196,13 @@ void Exporter::AttemptStarted(const v1::Job& job, int num_ranks) {
                       : static_cast<double>(bytes->second));
     }
   }
+}
+
+void Exporter::PolicySwitched(const std::string& job_id, int64_t count,
+                              bool replayed) {
+  const double switches = static_cast<double>(count);
+  table_->Add("ebb_train_policy_switches_total", {job_id}, switches);
+  if (!replayed) table_->Add("ebb_policy_switches_total", {}, switches);
 }
 
 void Exporter::StepStored(const std::string& job_id, int rank,

@@ -48,6 +48,10 @@ class Exporter {
 
   // Series of the job begin, at 0. An attempt that follows keeps the counters.
   void AttemptStarted(const v1::Job& job, int num_ranks);
+  // What the plan in force predicts, and the job's description, in one scrape.
+  void SetPlan(const v1::Job& job, int num_ranks);
+  // So many changes of policy came into force. `replayed`: as StepStored.
+  void PolicySwitched(const std::string& job_id, int64_t count, bool replayed);
   // A step that one rank reported. `replayed`: it was stored before this
   // process began, so that only the job's own series take it.
   void StepStored(const std::string& job_id, int rank, const v1::Step& step,

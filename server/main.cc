@@ -33,6 +33,7 @@
 #include "server/local_socket.h"
 #include "server/metric_table.h"
 #include "server/metrics_endpoint.h"
+#include "server/planner/ladder.h"
 #include "server/planner/plan_job.h"
 #include "server/process_launcher.h"
 #include "server/services.h"
@@ -181,6 +182,9 @@ absl::Status Serve(const std::string& state_flag) {
                             const Backend& backend,
                             const std::map<std::string, double>& seconds) {
     profiles.Keep(backend, seconds);
+  };
+  parts.plan_ladder = [&profiles](const JobSpec& spec, const Plan& plan) {
+    return PlanLadder(spec, plan, profiles.ProfileOf(plan.backend));
   };
   parts.dump_job = DumpJob;
   parts.check_files = CheckJobFiles;

@@ -99,8 +99,8 @@ class JobServiceImpl final : public v1::JobService::Service {
       : coordinator_(coordinator), exporter_(exporter), info_(std::move(info)) {
     for (const char* method :
          {"PlanJob", "CreateJob", "CheckJob", "GetJob", "ListJobs", "CancelJob",
-          "DeleteJob", "ExportJob", "PlanGraph", "CheckSchedule",
-          "GetServer"}) {
+          "SwitchPolicy", "DeleteJob", "ExportJob", "PlanGraph",
+          "CheckSchedule", "GetServer"}) {
       exporter->RpcKnown(kUnary, kJobService, method);
     }
     for (const char* method :
@@ -143,6 +143,12 @@ class JobServiceImpl final : public v1::JobService::Service {
                          v1::Job* response) override {
     return Count("CancelJob")
         .End(Take(coordinator_->CancelJob(*request), response));
+  }
+  grpc::Status SwitchPolicy(grpc::ServerContext*,
+                            const v1::SwitchPolicyRequest* request,
+                            v1::SwitchPolicyResponse* response) override {
+    return Count("SwitchPolicy")
+        .End(Take(coordinator_->SwitchPolicy(*request), response));
   }
   grpc::Status DeleteJob(grpc::ServerContext*,
                          const v1::DeleteJobRequest* request,

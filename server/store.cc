@@ -18,7 +18,14 @@
 namespace ebb {
 namespace {
 
-constexpr char kSchema[] = R"sql(
+// What version 2 has beyond version 1.
+constexpr char kSchema2[] = R"sql(
+CREATE TABLE job_plans(
+  job_id TEXT NOT NULL PRIMARY KEY,
+  plans BLOB NOT NULL) WITHOUT ROWID;
+)sql";
+
+constexpr char kSchema1[] = R"sql(
 CREATE TABLE jobs(
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -74,7 +81,7 @@ CREATE TABLE events(
 // In the order in which a damaged file is copied: jobs first.
 constexpr const char* kTables[] = {"jobs",        "request_ids", "attempts",
                                    "ranks",       "steps",       "evals",
-                                   "checkpoints", "events"};
+                                   "checkpoints", "events",      "job_plans"};
 
 absl::Status SqliteStatus(int code, sqlite3* db, absl::string_view what) {
   const std::string message =
@@ -342,7 +349,10 @@ absl::StatusOr<std::string> Salvage(const std::string& path,
   std::remove(fresh.c_str());
   int code = sqlite3_open(fresh.c_str(), &to);
   if (code == SQLITE_OK) {
-    code = sqlite3_exec(to, kSchema, nullptr, nullptr, nullptr);
+    code = sqlite3_exec(to, kSchema1, nullptr, nullptr, nullptr);
+  }
+  if (code == SQLITE_OK) {
+    code = sqlite3_exec(to, kSchema2, nullptr, nullptr, nullptr);
   }
   if (code == SQLITE_OK) {
     const std::string version =
@@ -405,10 +415,12 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path) {
           kStoreSchemaVersion, ", the newest that this program knows: ", path,
           ": use the newer program"));
     }
-    if (version == 0) {
+    if (version < kStoreSchemaVersion) {
       EBB_RETURN_IF_ERROR(writer.Execute("BEGIN IMMEDIATE"));
-      EBB_RETURN_IF_ERROR(writer.Execute(kSchema));
-      EBB_RETURN_IF_ERROR(writer.Execute("PRAGMA user_version=1"));
+      if (version < 1) EBB_RETURN_IF_ERROR(writer.Execute(kSchema1));
+      if (version < 2) EBB_RETURN_IF_ERROR(writer.Execute(kSchema2));
+      EBB_RETURN_IF_ERROR(writer.Execute("PRAGMA user_version=2"));
+      static_assert(kStoreSchemaVersion == 2);
       EBB_RETURN_IF_ERROR(writer.Execute("COMMIT"));
     }
   }
@@ -438,6 +450,28 @@ absl::Status Store::Connection::Write(const Change& change) {
                             .Int(job.state())
                             .Blob(SerializeJob(job))
                             .Text(job.id())
+                            .Run());
+  }
+  for (const v1::Job& job : change.replanned_jobs) {
+    EBB_ASSIGN_OR_RETURN(sqlite3_stmt * prepared,
+                         Prepare("UPDATE jobs SET state = ?, job = ?, spec = "
+                                 "?, plan = ? WHERE id = ?"));
+    EBB_RETURN_IF_ERROR(Statement(prepared)
+                            .Int(job.state())
+                            .Blob(SerializeJob(job))
+                            .Blob(job.spec().SerializeAsString())
+                            .Blob(job.plan().SerializeAsString())
+                            .Text(job.id())
+                            .Run());
+  }
+  for (const PlansRow& row : change.plans) {
+    EBB_ASSIGN_OR_RETURN(
+        sqlite3_stmt * prepared,
+        Prepare("INSERT OR REPLACE INTO job_plans(job_id, plans) "
+                "VALUES(?, ?)"));
+    EBB_RETURN_IF_ERROR(Statement(prepared)
+                            .Text(row.job_id)
+                            .Blob(row.plans.SerializeAsString())
                             .Run());
   }
   for (const RequestRow& row : change.requests) {
@@ -577,6 +611,7 @@ absl::Status Store::DeleteJob(const std::string& id) {
                           "DELETE FROM steps WHERE job_id = ?",
                           "DELETE FROM evals WHERE job_id = ?",
                           "DELETE FROM checkpoints WHERE job_id = ?",
+                          "DELETE FROM job_plans WHERE job_id = ?",
                           "DELETE FROM events WHERE job_id = ?"}) {
     auto prepared = writer_->Prepare(sql);
     status =
@@ -599,6 +634,21 @@ absl::StatusOr<NumberedJob> Store::GetJob(const std::string& id) {
   EBB_ASSIGN_OR_RETURN(const bool found, statement.Text(id).Next());
   if (!found) return absl::NotFoundError("no such job");
   return ReadJob(statement);
+}
+
+absl::StatusOr<v1::JobPlans> Store::GetPlans(const std::string& id) {
+  const Timed timed(observer_, "get_plans");
+  absl::MutexLock lock(&reader_->mutex);
+  EBB_ASSIGN_OR_RETURN(
+      sqlite3_stmt * prepared,
+      reader_->Prepare("SELECT plans FROM job_plans WHERE job_id = ?"));
+  Statement statement(prepared);
+  v1::JobPlans plans;
+  EBB_ASSIGN_OR_RETURN(const bool found, statement.Text(id).Next());
+  if (found) {
+    EBB_RETURN_IF_ERROR(Parse(statement.GetBytes(0), "list of plans", &plans));
+  }
+  return plans;
 }
 
 absl::StatusOr<std::vector<NumberedJob>> Store::ListJobs(

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "proto/job_plans.pb.h"
 #include "proto/job_service.pb.h"
 #include "proto/worker_service.pb.h"
 
@@ -23,7 +24,7 @@ namespace ebb {
 
 // Version of the schema that this program writes. A file of a newer one is
 // refused.
-constexpr int kStoreSchemaVersion = 1;
+constexpr int kStoreSchemaVersion = 2;
 
 // One step as one rank reported it.
 struct StepRow {
@@ -75,12 +76,20 @@ struct CheckpointRow {
   v1::CheckpointReport report;
 };
 
+struct PlansRow {
+  std::string job_id;
+  v1::JobPlans plans;
+};
+
 // What one decision writes.
 struct Change {
   // Inserted with spec and plan.
   std::vector<v1::Job> new_jobs;
   // Updated; spec and plan stay as they are.
   std::vector<v1::Job> jobs;
+  // Updated with spec and plan.
+  std::vector<v1::Job> replanned_jobs;
+  std::vector<PlansRow> plans;
   std::vector<RequestRow> requests;
   std::vector<AttemptRow> attempts;
   std::vector<RankRow> ranks;
@@ -90,9 +99,10 @@ struct Change {
   std::vector<EventRow> events;
 
   bool empty() const {
-    return new_jobs.empty() && jobs.empty() && requests.empty() &&
-           attempts.empty() && ranks.empty() && steps.empty() &&
-           evals.empty() && checkpoints.empty() && events.empty();
+    return new_jobs.empty() && jobs.empty() && replanned_jobs.empty() &&
+           plans.empty() && requests.empty() && attempts.empty() &&
+           ranks.empty() && steps.empty() && evals.empty() &&
+           checkpoints.empty() && events.empty();
   }
 };
 
@@ -133,6 +143,9 @@ class Store {
 
   // With spec and plan. Errors: NOT_FOUND.
   absl::StatusOr<NumberedJob> GetJob(const std::string& id);
+
+  // Empty if there are none.
+  absl::StatusOr<v1::JobPlans> GetPlans(const std::string& id);
 
   // Newest first, with number below `before` (0: from the newest), in one of
   // `states` (empty: all). Stops at `limit` jobs or at about `max_bytes`.

@@ -206,11 +206,59 @@ TEST_F(StoreTest, DeletesAllRowsOfAJob) {
   EXPECT_TRUE(store->Events("aaaaaaaa", 0, 10)->empty());
 }
 
+TEST_F(StoreTest, PlansChangeWithTheirJob) {
+  auto store = Open();
+  Change change = NewJob("aaaaaaaa");
+  PlansRow row = {"aaaaaaaa", {}};
+  row.plans.set_last_switch(1);
+  change.plans.push_back(row);
+  ASSERT_TRUE(store->Apply(change).ok());
+  EXPECT_EQ(store->GetPlans("aaaaaaaa")->last_switch(), 1);
+  EXPECT_EQ(store->GetPlans("bbbbbbbb")->last_switch(), 0);
+
+  Change again;
+  again.replanned_jobs.push_back(Job("aaaaaaaa", v1::STATE_RUNNING));
+  again.replanned_jobs[0].mutable_plan()->set_policy("full");
+  again.replanned_jobs[0].mutable_spec()->mutable_memory()->set_policy(
+      v1::POLICY_FULL);
+  row.plans.set_last_switch(2);
+  again.plans.push_back(row);
+  ASSERT_TRUE(store->Apply(again).ok());
+  store = Open();
+  const auto job = store->GetJob("aaaaaaaa");
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->job.state(), v1::STATE_RUNNING);
+  EXPECT_EQ(job->job.plan().policy(), "full");
+  EXPECT_EQ(job->job.spec().memory().policy(), v1::POLICY_FULL);
+  EXPECT_EQ(store->GetPlans("aaaaaaaa")->last_switch(), 2);
+  ASSERT_TRUE(store->DeleteJob("aaaaaaaa").ok());
+  EXPECT_EQ(store->GetPlans("aaaaaaaa")->last_switch(), 0);
+}
+
+TEST_F(StoreTest, TakesOverAnOlderSchema) {
+  ASSERT_TRUE(Open()->Apply(NewJob("aaaaaaaa")).ok());
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  for (const char* sql : {"DROP TABLE job_plans", "PRAGMA user_version=1"}) {
+    ASSERT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+  }
+  sqlite3_close(db);
+  auto store = Open();
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(store->GetJob("aaaaaaaa").ok());
+  Change change;
+  change.plans.push_back({"aaaaaaaa", {}});
+  change.plans[0].plans.set_last_switch(3);
+  ASSERT_TRUE(store->Apply(change).ok());
+  store.reset();
+  EXPECT_EQ(Open()->GetPlans("aaaaaaaa")->last_switch(), 3);
+}
+
 TEST_F(StoreTest, RefusesANewerSchema) {
   Open().reset();
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-  sqlite3_exec(db, "PRAGMA user_version=2", nullptr, nullptr, nullptr);
+  sqlite3_exec(db, "PRAGMA user_version=3", nullptr, nullptr, nullptr);
   sqlite3_close(db);
   const auto store = Store::Open(path_);
   EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);

@@ -55,14 +55,12 @@ bool IsSwitchedOn(const char* name) {
 // Turns what the trainer says into reports.
 class ReportingObserver final : public TrainerObserver {
  public:
+  // `plan` has this rank.
   ReportingObserver(const RankEnvironment& environment, const Plan& plan,
-                    const RankPlan& predicted, ReportStream* stream,
-                    OrderMailbox* mailbox)
-      : environment_(environment),
-        plan_(plan),
-        predicted_(predicted),
-        stream_(*stream),
-        mailbox_(*mailbox) {}
+                    ReportStream* stream, OrderMailbox* mailbox)
+      : environment_(environment), stream_(*stream), mailbox_(*mailbox) {
+    PutInForce(plan);
+  }
 
   void OnStarted(int64_t state_bytes, int64_t step_bytes,
                  const std::vector<std::string>& differences) override {
@@ -77,10 +75,38 @@ class ReportingObserver final : public TrainerObserver {
     stream_.Start(started);
   }
 
+  void OnPlanChanged(const PlanChange& change, const Plan& in_force) override {
+    PutInForce(in_force);
+    v1::RankReport message;
+    v1::Switched& switched = *message.mutable_switched();
+    switched.set_number(change.number);
+    switched.set_code(static_cast<int>(change.status.code()));
+    switched.set_message(std::string(change.status.message()));
+    switched.set_step(change.step);
+    switched.set_rung(change.rung);
+    switched.set_step_arena_bytes(change.step_arena_bytes);
+    switched.set_step_arena_moved(change.step_arena_moved);
+    switched.set_duration_seconds(change.duration_seconds);
+    for (const std::string& difference : change.differences) {
+      switched.add_plan_differences(difference);
+      EBB_LOG(WARNING) << "plan and program differ: " << difference;
+    }
+    if (!change.status.ok()) {
+      EBB_LOG(WARNING) << "the wanted plan is not in force: "
+                       << change.status.ToString();
+    }
+    EBB_LOG(INFO) << "policy " << PolicyName(policy_) << " from step "
+                  << change.step << " on: step arena "
+                  << change.step_arena_bytes << " B"
+                  << (change.step_arena_moved ? ", moved" : "") << ", "
+                  << change.duration_seconds << " s";
+    stream_.Report(message);
+  }
+
   void OnStep(const StepReport& report) override {
     v1::RankReport message;
     *message.mutable_step() =
-        StepToMessage(report, environment_.attempt, PolicyName(plan_.policy),
+        StepToMessage(report, environment_.attempt, PolicyName(policy_),
                       predicted_, absl::Now());
     EBB_LOG(INFO) << "step " << report.step << ": loss " << report.loss
                   << ", gradient norm " << report.gradient_norm << ", "
@@ -127,17 +153,29 @@ class ReportingObserver final : public TrainerObserver {
 
   TrainerOrder NextOrder() override { return mailbox_.Take(); }
 
+  std::vector<PlanSwitch> TakeSwitches() override {
+    return mailbox_.TakeSwitches();
+  }
+
  private:
+  void PutInForce(const Plan& plan) {
+    policy_ = plan.policy;
+    for (const RankPlan& rank : plan.ranks) {
+      if (rank.rank == environment_.rank) predicted_ = rank;
+    }
+  }
+
   const RankEnvironment& environment_;
-  const Plan& plan_;
-  const RankPlan& predicted_;
+  // Of the plan in force.
+  Policy policy_ = Policy::kNone;
+  RankPlan predicted_;
   ReportStream& stream_;
   OrderMailbox& mailbox_;
 };
 
-absl::StatusOr<RankPlan> FindRankPlan(const Plan& plan, int rank) {
+absl::Status CheckHasRank(const Plan& plan, int rank) {
   for (const RankPlan& candidate : plan.ranks) {
-    if (candidate.rank == rank) return candidate;
+    if (candidate.rank == rank) return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the plan has no rank ", rank));
@@ -151,8 +189,7 @@ absl::StatusOr<TrainerFinish> Train(const RankEnvironment& environment,
   EBB_ASSIGN_OR_RETURN(const JobSpec spec,
                        JobSpecFromMessage(assignment.spec()));
   EBB_ASSIGN_OR_RETURN(const Plan plan, PlanFromMessage(assignment.plan()));
-  EBB_ASSIGN_OR_RETURN(const RankPlan predicted,
-                       FindRankPlan(plan, environment.rank));
+  EBB_RETURN_IF_ERROR(CheckHasRank(plan, environment.rank));
 
   const Backend backend = DescribeCpu(spec.threads);
   stream->SetBackend(BackendToMessage(backend));
@@ -173,6 +210,7 @@ absl::StatusOr<TrainerFinish> Train(const RankEnvironment& environment,
   TrainerSetup setup;
   setup.spec = spec;
   setup.plan = plan;
+  EBB_ASSIGN_OR_RETURN(setup.ladder, PlansFromMessages(assignment.ladder()));
   EBB_ASSIGN_OR_RETURN(setup.device, MakeCpuDevice(backend));
   setup.train = train.get();
   setup.validation = validation.get();
@@ -187,7 +225,7 @@ absl::StatusOr<TrainerFinish> Train(const RankEnvironment& environment,
   setup.offload.check = environment.check_offload;
   EBB_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                        Trainer::Create(std::move(setup)));
-  ReportingObserver observer(environment, plan, predicted, stream, mailbox);
+  ReportingObserver observer(environment, plan, stream, mailbox);
   return trainer->Run(observer);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/status.h"
 #include "monitoring/log.h"
+#include "proto/convert.h"
 #include "proto/report_file.h"
 #include "proto/rpc_status.h"
 #include "proto/worker_service.grpc.pb.h"
@@ -43,7 +44,33 @@ TrainerOrder OrderMailbox::Take() {
   return TrainerOrder::kNone;
 }
 
+void OrderMailbox::PostSwitch(PlanSwitch order) {
+  absl::MutexLock lock(&mutex_);
+  switches_.push_back(std::move(order));
+}
+
+std::vector<PlanSwitch> OrderMailbox::TakeSwitches() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(switches_, {});
+}
+
 namespace {
+
+// What cannot be read is answered by the training loop, too.
+PlanSwitch SwitchFromMessage(const v1::SwitchOrder& message) {
+  PlanSwitch order;
+  order.number = message.number();
+  order.at_step = message.at_step();
+  order.plan = PlanFromMessage(message.plan());
+  if (absl::StatusOr<std::vector<Plan>> ladder =
+          PlansFromMessages(message.ladder());
+      ladder.ok()) {
+    order.ladder = *std::move(ladder);
+  } else if (order.plan.ok()) {
+    order.plan = ladder.status();
+  }
+  return order;
+}
 
 using CallStream =
     grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>;
@@ -213,6 +240,9 @@ void ReportStream::State::Handle(const v1::CoordinatorMessage& message) {
           break;
         case v1::Order::KIND_CHECKPOINT:
           mailbox.Post(TrainerOrder::kCheckpoint);
+          break;
+        case v1::Order::KIND_SWITCH:
+          mailbox.PostSwitch(SwitchFromMessage(message.order().switch_order()));
           break;
         default:
           EBB_LOG(WARNING) << "unknown order " << message.order().kind();

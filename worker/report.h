@@ -15,9 +15,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "monitoring/clock.h"
 #include "worker/runtime/trainer.h"
@@ -40,6 +43,10 @@ class OrderMailbox {
   // Takes an order out, kCancel before kCheckpoint, or returns kNone.
   TrainerOrder Take();
 
+  void PostSwitch(PlanSwitch order);
+  // Takes out all that were posted, in order.
+  std::vector<PlanSwitch> TakeSwitches();
+
   // kCancel was posted, taken out since or not.
   bool cancelled() const { return cancelled_; }
 
@@ -47,6 +54,8 @@ class OrderMailbox {
   std::atomic<bool> cancel_ = false;
   std::atomic<bool> checkpoint_ = false;
   std::atomic<bool> cancelled_ = false;
+  absl::Mutex mutex_;
+  std::vector<PlanSwitch> switches_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct ReportStreamOptions {

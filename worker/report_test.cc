@@ -217,6 +217,40 @@ TEST_F(Report, OrdersReachTheMailbox) {
   EXPECT_TRUE(mailbox_.cancelled());
 }
 
+TEST_F(Report, SwitchesReachTheMailboxInOrderReadableOrNot) {
+  OpenAssigned();
+  v1::CoordinatorMessage message;
+  message.mutable_order()->set_kind(v1::Order::KIND_SWITCH);
+  v1::SwitchOrder& order = *message.mutable_order()->mutable_switch_order();
+  order.set_number(4);
+  order.mutable_plan()->set_policy("full");
+  order.add_ladder()->set_policy("sqrt");
+  order.set_at_step(9);
+  coordinator_->Send(message);
+  order.set_number(5);
+  order.mutable_ladder(0)->set_policy("best");
+  coordinator_->Send(message);
+  std::vector<PlanSwitch> switches;
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (switches.size() < 2 && absl::Now() < deadline) {
+    for (PlanSwitch& come : mailbox_.TakeSwitches()) {
+      switches.push_back(std::move(come));
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  ASSERT_EQ(switches.size(), 2u);
+  EXPECT_EQ(switches[0].number, 4);
+  EXPECT_EQ(switches[0].at_step, 9);
+  ASSERT_TRUE(switches[0].plan.ok()) << switches[0].plan.status();
+  EXPECT_EQ(switches[0].plan->policy, Policy::kFull);
+  ASSERT_EQ(switches[0].ladder.size(), 1u);
+  EXPECT_EQ(switches[0].ladder[0].policy, Policy::kSqrt);
+  EXPECT_EQ(switches[1].number, 5);
+  EXPECT_THAT(std::string(switches[1].plan.status().message()),
+              HasSubstr("unknown policy: best"));
+  EXPECT_TRUE(mailbox_.TakeSwitches().empty());
+}
+
 TEST_F(Report, RefusedRankGetsTheReason) {
   coordinator_->Refuse({grpc::StatusCode::FAILED_PRECONDITION,
                         "attempt 2 is not the current one"});

@@ -110,6 +110,20 @@ struct SampleOptions {
 absl::StatusOr<int> RunSample(const CommandContext& context,
                               const SampleOptions& options);
 
+struct PolicyOptions {
+  std::string job;
+  // As in specs: "full", "2GiB". Empty budget: it stays.
+  std::string policy;
+  std::string budget;
+  // Of fields of `memory`.
+  std::vector<std::string> sets;
+  // First step under it; 0: the next one.
+  int64_t at_step = 0;
+  bool next_run = false;
+};
+absl::StatusOr<int> RunPolicy(const CommandContext& context,
+                              const PolicyOptions& options);
+
 absl::StatusOr<int> RunCancel(const CommandContext& context,
                               const std::string& job, bool now);
 absl::StatusOr<int> RunDelete(const CommandContext& context,

@@ -96,6 +96,10 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
                            FormatFlops(plan.model_flops()), " and recompute ",
                            FormatFlops(plan.recompute_flops()),
                            " a step (attention as full square)"));
+  if (job.has_last_switch()) add("switch", SwitchText(job.last_switch()));
+  for (const v1::PolicySwitch& pending : job.pending_switches()) {
+    add("switch", SwitchText(pending));
+  }
   absl::StrAppend(
       &text,
       steps.empty()

@@ -110,6 +110,12 @@ class ProgressDisplay {
                     DurationText(absl::Seconds(checkpoint.duration_seconds())),
                     ": ", OneLine(checkpoint.directory(), 2000))
               : absl::StrCat(" FAILED: ", OneLine(checkpoint.error(), 2000))));
+    } else if (event.has_policy_switch()) {
+      const v1::PolicySwitch& told = event.policy_switch();
+      if (told.state() == v1::PolicySwitch::STATE_DONE) {
+        progress_.budget_bytes = told.after().budget_bytes();
+      }
+      Line(absl::StrCat(time, "  ", SwitchText(told)));
     } else if (event.has_warning()) {
       Line(absl::StrCat(
           time, "  WARNING: ", OneLine(event.warning().message(), 2000)));

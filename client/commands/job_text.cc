@@ -161,6 +161,51 @@ double RecomputeShare(double model_flops, double recompute_flops) {
   return all > 0 ? recompute_flops / all : 0;
 }
 
+std::string SwitchText(const v1::PolicySwitch& policy_switch) {
+  const v1::PolicyCost& before = policy_switch.before();
+  const v1::PolicyCost& after = policy_switch.after();
+  const auto label = [](const v1::PolicyCost& cost) {
+    return cost.group() > 1
+               ? absl::StrCat(cost.policy(), " (group ", cost.group(), ")")
+               : cost.policy();
+  };
+  std::string text = absl::StrCat("policy ", label(before));
+  if (label(before) != label(after)) {
+    absl::StrAppend(&text, " to ", label(after));
+  }
+  const std::string message = OneLine(policy_switch.message(), 2000);
+  const std::string why = message.empty() ? "" : absl::StrCat(": ", message);
+  switch (policy_switch.state()) {
+    case v1::PolicySwitch::STATE_REFUSED:
+      return absl::StrCat(text, " NOT taken, the job goes on as before", why);
+    case v1::PolicySwitch::STATE_SUPERSEDED:
+      return absl::StrCat(text,
+                          " never came into force: a later switch came first");
+    case v1::PolicySwitch::STATE_DONE:
+      absl::StrAppend(&text, " from step ", policy_switch.step(), " on");
+      break;
+    default:
+      absl::StrAppend(&text, " ordered for ",
+                      policy_switch.next_run() ? std::string("the next attempt")
+                      : policy_switch.at_step() > 0
+                          ? absl::StrCat("step ", policy_switch.at_step())
+                          : std::string("the next step"));
+  }
+  const auto add = [&](absl::string_view what, int64_t old_bytes,
+                       int64_t new_bytes) {
+    absl::StrAppend(&text, what, FormatBytes(old_bytes));
+    if (new_bytes != old_bytes) {
+      absl::StrAppend(&text, " to ", FormatBytes(new_bytes));
+    }
+  };
+  add(": peak ", before.peak_bytes(), after.peak_bytes());
+  add(", budget ", before.budget_bytes(), after.budget_bytes());
+  if (policy_switch.cause() == v1::PolicySwitch::CAUSE_OUT_OF_MEMORY) {
+    absl::StrAppend(&text, ": OUT OF MEMORY");
+  }
+  return absl::StrCat(text, why);
+}
+
 std::string EndText(const v1::Job& job) {
   std::string text = absl::StrCat(job.id(), " ", StateWord(job));
   if (job.has_start_time() && job.has_end_time()) {

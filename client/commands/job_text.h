@@ -17,6 +17,7 @@ namespace ebb {
 namespace v1 {
 class Job;
 class Plan;
+class PolicySwitch;
 class RankPlan;
 class Step;
 }  // namespace v1
@@ -50,6 +51,9 @@ ProgressStep ToProgressStep(const v1::Step& step);
 
 // A share of all FLOPs; 0 if there are none.
 double RecomputeShare(double model_flops, double recompute_flops);
+
+// "policy none to full from step 51 on: ...": one line, whatever its state.
+std::string SwitchText(const v1::PolicySwitch& policy_switch);
 
 // How a final job ended, one line.
 std::string EndText(const v1::Job& job);

@@ -140,6 +140,11 @@ std::vector<v1::CancelJobRequest> FakeJobService::cancelled() {
   return cancelled_;
 }
 
+std::vector<v1::SwitchPolicyRequest> FakeJobService::switched() {
+  absl::MutexLock lock(&mutex_);
+  return switched_;
+}
+
 std::vector<v1::ExportJobRequest> FakeJobService::exported() {
   absl::MutexLock lock(&mutex_);
   return exported_;
@@ -299,6 +304,34 @@ grpc::Status FakeJobService::CancelJob(grpc::ServerContext*,
   *event.mutable_job() = *response;
   event.mutable_job()->set_state(v1::STATE_CANCELLED);
   jobs_[request->id()] = event.job();
+  events_[request->id()].push_back(event);
+  ++changes_;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeJobService::SwitchPolicy(
+    grpc::ServerContext*, const v1::SwitchPolicyRequest* request,
+    v1::SwitchPolicyResponse* response) {
+  if (grpc::Status status = Begin("SwitchPolicy"); !status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  v1::Job job;
+  grpc::Status status = FindJob(request->id(), &job);
+  if (!status.ok()) return status;
+  switched_.push_back(*request);
+  v1::PolicySwitch& made = *response->mutable_policy_switch();
+  made.set_number(static_cast<int64_t>(switched_.size()));
+  made.set_state(job.state() == v1::STATE_QUEUED
+                     ? v1::PolicySwitch::STATE_DONE
+                     : v1::PolicySwitch::STATE_PENDING);
+  made.set_at_step(request->at_step());
+  made.set_next_run(request->next_run());
+  made.set_step(job.state() == v1::STATE_QUEUED ? 1 : 0);
+  made.mutable_before()->set_policy(job.plan().policy());
+  made.mutable_after()->set_policy("full");
+  v1::JobEvent event;
+  event.set_sequence(static_cast<int64_t>(events_[request->id()].size()) + 1);
+  *event.mutable_policy_switch() = made;
+  response->set_sequence(event.sequence());
   events_[request->id()].push_back(event);
   ++changes_;
   return grpc::Status::OK;

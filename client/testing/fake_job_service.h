@@ -49,6 +49,7 @@ class FakeJobService : public v1::JobService::Service {
   std::vector<v1::CreateJobRequest> created();
   std::vector<v1::CheckJobRequest> checked();
   std::vector<v1::CancelJobRequest> cancelled();
+  std::vector<v1::SwitchPolicyRequest> switched();
   std::vector<v1::ExportJobRequest> exported();
   std::vector<v1::SampleJobRequest> sampled();
   std::vector<v1::PlanGraphRequest> planned_graphs();
@@ -74,6 +75,11 @@ class FakeJobService : public v1::JobService::Service {
   grpc::Status CancelJob(grpc::ServerContext* context,
                          const v1::CancelJobRequest* request,
                          v1::Job* response) override;
+  // DONE at once for a queued job; PENDING for another: its fate is an event
+  // that the test adds.
+  grpc::Status SwitchPolicy(grpc::ServerContext* context,
+                            const v1::SwitchPolicyRequest* request,
+                            v1::SwitchPolicyResponse* response) override;
   grpc::Status DeleteJob(grpc::ServerContext* context,
                          const v1::DeleteJobRequest* request,
                          v1::DeleteJobResponse* response) override;
@@ -134,6 +140,7 @@ class FakeJobService : public v1::JobService::Service {
   std::vector<v1::CheckJobRequest> checked_ ABSL_GUARDED_BY(mutex_);
   std::string init_from_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CancelJobRequest> cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::SwitchPolicyRequest> switched_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ExportJobRequest> exported_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::SampleChunk> sample_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::SampleJobRequest> sampled_ ABSL_GUARDED_BY(mutex_);

@@ -62,6 +62,13 @@ class CpuDevice : public Device {
     EBB_CHECK(munmap(memory, PageUp(bytes)) == 0);
   }
 
+  void Shrink(void* memory, int64_t allocated, int64_t bytes) override {
+    const int64_t kept = PageUp(bytes);
+    const int64_t rest = PageUp(allocated) - kept;
+    if (rest == 0) return;
+    EBB_CHECK(munmap(static_cast<char*>(memory) + kept, rest) == 0);
+  }
+
   void CopyToDevice(void* device, const void* host, int64_t bytes,
                     Stream) override {
     std::memcpy(device, host, bytes);

@@ -59,6 +59,27 @@ TEST(CpuDevice, PopulatesWhatItAllocates) {
   EXPECT_LE(cpu::ResidentBytes() - before, int64_t{256} << 10);
 }
 
+TEST(CpuDevice, ShrinksInPlace) {
+  const auto device = MakeDevice(1);
+  constexpr int64_t kBytes = int64_t{32} << 20;
+  constexpr int64_t kKept = (int64_t{5} << 20) + 100;
+  auto memory = device->Allocate(kBytes);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  auto* const bytes = static_cast<char*>(*memory);
+  bytes[0] = 1;
+  bytes[kKept - 1] = 2;
+  const int64_t before = cpu::ResidentBytes();
+  device->Shrink(bytes, kBytes, kKept);
+  if (!kIsSanitized) {
+    EXPECT_NEAR(before - cpu::ResidentBytes(), kBytes - kKept, 256 << 10);
+  }
+  EXPECT_EQ(bytes[0], 1);
+  EXPECT_EQ(bytes[kKept - 1], 2);
+  device->Shrink(bytes, kKept, kKept - 1);
+  EXPECT_EQ(bytes[0], 1) << "less than a page stays";
+  device->Free(bytes, kKept - 1);
+}
+
 // The calling thread keeps its choice: threads that it starts inherit it.
 TEST(CpuDevice, BindsATeamOfAllProcessors) {
   cpu_set_t allowed;

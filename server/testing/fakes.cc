@@ -133,6 +133,13 @@ void TestCoordinator::Start() {
     Plan made = plan;
     made.backend = backend;
     made.policy = spec.memory.policy;
+    made.group = spec.memory.policy == Policy::kFull ? spec.memory.group : 0;
+    if (const auto peak = peaks.find(made.policy); peak != peaks.end()) {
+      made.budget_bytes = spec.memory.budget_bytes;
+      made.ranks[0].peak_bytes = peak->second;
+      made.fits = peak->second <= made.budget_bytes;
+      made.shortfall = absl::StrCat("need ", peak->second);
+    }
     return absl::StatusOr<Plan>(made);
   };
   parts.measure_ops = [this](const v1::JobSpec&, const std::function<bool()>&) {
@@ -141,6 +148,17 @@ void TestCoordinator::Start() {
   parts.keep_op_times = [this](const Backend&,
                                const std::map<std::string, double>& seconds) {
     op_times = seconds;
+  };
+  parts.plan_ladder = [this](const JobSpec& spec, const Plan& made) {
+    std::vector<PlanRung> rungs = ladder;
+    for (PlanRung& rung : rungs) {
+      rung.memory.budget_bytes = spec.memory.budget_bytes;
+      rung.plan.backend = made.backend;
+      rung.plan.budget_bytes = spec.memory.budget_bytes;
+      rung.plan.fits =
+          rung.plan.ranks[0].peak_bytes <= spec.memory.budget_bytes;
+    }
+    return absl::StatusOr<std::vector<PlanRung>>(rungs);
   };
   parts.dump_job = [](const JobSpec&, const Plan&, const Backend&) {
     return absl::StatusOr<std::string>("the program");
@@ -213,6 +231,20 @@ v1::Job TestCoordinator::Get(const std::string& id) {
   return job.ok() ? *job : v1::Job();
 }
 
+std::shared_ptr<FakeConnection> BringToRun(TestCoordinator& test,
+                                           const std::string& id, int attempt) {
+  test->Tick();
+  auto connection = std::make_shared<FakeConnection>();
+  const absl::Status connected =
+      test->Connect(RegisterMessage(id, attempt), connection);
+  EXPECT_TRUE(connected.ok()) << connected;
+  EXPECT_TRUE(
+      test->Receive(StartedMessage(id, attempt), connection.get()).ok());
+  test->Tick();
+  EXPECT_EQ(test.Get(id).state(), v1::STATE_RUNNING);
+  return connection;
+}
+
 v1::WorkerMessage RegisterMessage(const std::string& id, int attempt,
                                   bool resumed) {
   v1::WorkerMessage message = Message(id, attempt);
@@ -238,6 +270,18 @@ v1::WorkerMessage StepMessage(const std::string& id, int attempt,
   report.set_loss(5.0 / static_cast<double>(step));
   report.set_tokens(64);
   report.add_ranks();
+  return message;
+}
+
+v1::WorkerMessage SwitchedMessage(const std::string& id, int attempt,
+                                  int64_t sequence, int64_t number,
+                                  int64_t step) {
+  v1::WorkerMessage message = Message(id, attempt);
+  message.set_sequence(sequence);
+  v1::Switched& switched = *message.mutable_report()->mutable_switched();
+  switched.set_number(number);
+  switched.set_step(step);
+  switched.set_duration_seconds(0.25);
   return message;
 }
 

@@ -90,6 +90,11 @@ class TestCoordinator {
   absl::StatusOr<std::map<std::string, double>> measured =
       std::map<std::string, double>();
   std::map<std::string, double> op_times;
+  // Of the policies that are here plan_job says their peak, and whether it fits
+  // the spec's budget.
+  std::map<Policy, int64_t> peaks;
+  // What plan_ladder returns, for the spec's budget.
+  std::vector<PlanRung> ladder;
   // What check_files says, and which mistakes it was told of.
   JobFiles files;
   std::vector<v1::Violation> files_wrong;
@@ -118,12 +123,20 @@ class TestCoordinator {
   std::unique_ptr<Coordinator> coordinator_;
 };
 
+// Brings a new job to RUNNING; its connection.
+std::shared_ptr<FakeConnection> BringToRun(TestCoordinator& test,
+                                           const std::string& id,
+                                           int attempt = 1);
+
 // What a worker of the test backend says first.
 v1::WorkerMessage RegisterMessage(const std::string& id, int attempt,
                                   bool resumed = false);
 v1::WorkerMessage StartedMessage(const std::string& id, int attempt);
 v1::WorkerMessage StepMessage(const std::string& id, int attempt,
                               int64_t sequence, int64_t step);
+v1::WorkerMessage SwitchedMessage(const std::string& id, int attempt,
+                                  int64_t sequence, int64_t number,
+                                  int64_t step);
 v1::WorkerMessage FinishedMessage(const std::string& id, int attempt,
                                   int64_t sequence, int code,
                                   const std::string& message = "");

@@ -30,6 +30,12 @@ ArenaMemory& ArenaMemory::operator=(ArenaMemory&& other) noexcept {
   return *this;
 }
 
+void ArenaMemory::Shrink(int64_t bytes) {
+  EBB_CHECK(bytes >= 1 && bytes <= bytes_);
+  device_->Shrink(data_, bytes_, bytes);
+  bytes_ = bytes;
+}
+
 ArenaMemory::~ArenaMemory() {
   if (data_ != nullptr) device_->Free(data_, bytes_);
 }

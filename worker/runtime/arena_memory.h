@@ -22,6 +22,9 @@ class ArenaMemory {
   ArenaMemory& operator=(ArenaMemory&& other) noexcept;
   ~ArenaMemory();
 
+  // Gives back all but the first `bytes`, 1 to bytes(); data() stays.
+  void Shrink(int64_t bytes);
+
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 

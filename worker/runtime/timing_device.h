@@ -30,6 +30,9 @@ class TimingDevice final : public Device {
   void Free(void* memory, int64_t bytes) override {
     device_->Free(memory, bytes);
   }
+  void Shrink(void* memory, int64_t allocated, int64_t bytes) override {
+    device_->Shrink(memory, allocated, bytes);
+  }
   void CopyToDevice(void* device, const void* host, int64_t bytes,
                     Stream stream) override {
     device_->CopyToDevice(device, host, bytes, stream);

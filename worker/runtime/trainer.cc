@@ -1,4 +1,5 @@
-// The loop: orders, step, evaluation, checkpoint, until the last step.
+// The loop: orders, switches, step, evaluation, checkpoint, until the last
+// step.
 #include "worker/runtime/trainer.h"
 
 #include <malloc.h>
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -21,7 +23,7 @@
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
 #include "worker/runtime/op_times.h"
-#include "worker/runtime/plan_check.h"
+#include "worker/runtime/prepared_plan.h"
 #include "worker/runtime/resident_memory.h"
 #include "worker/runtime/timing_device.h"
 
@@ -60,6 +62,25 @@ class LimitedSource final : public BatchSource {
   const int64_t seq_len_;
 };
 
+// Where parameters and moments lie is all that a switch may not change: they
+// stay.
+bool SameState(const Program& a, const Program& b) {
+  if (a.state_bytes != b.state_bytes ||
+      a.parameters.size() != b.parameters.size()) {
+    return false;
+  }
+  for (size_t n = 0; n < a.parameters.size(); ++n) {
+    const ParameterLayout& x = a.parameters[n];
+    const ParameterLayout& y = b.parameters[n];
+    if (x.name != y.name || x.parameter != y.parameter ||
+        x.master != y.master || x.first_moment != y.first_moment ||
+        x.second_moment != y.second_moment) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 // Steps whose ops are timed, from the second one on: the first also warms up.
@@ -73,12 +94,32 @@ struct Trainer::State {
     setup.device = std::move(timing);
   }
 
+  // What runs a plan's programs on the arenas.
+  struct Executors {
+    std::unique_ptr<Executor> training;
+    std::unique_ptr<Executor> evaluation;  // null: no evaluation
+  };
+
   // Creation, in this order.
   absl::Status Check() const;
-  absl::Status MakePrograms();
-  absl::Status TakeArenas();
-  absl::Status MakeExecutors();
+  absl::Status TakePlan();
   absl::Status FillWeights();
+
+  // Plans.
+  absl::StatusOr<std::unique_ptr<PreparedPlan>> Prepare(const Plan& plan) const;
+  absl::Status TakeArenas(const PreparedPlan& wanted);
+  absl::Status TakeStepArenas(const JobPrograms& programs);
+  absl::StatusOr<Executors> MakeExecutors(const PreparedPlan& wanted) const;
+  void PutInForce(std::unique_ptr<PreparedPlan> plan, Executors made,
+                  std::vector<Plan> plan_ladder);
+  // An error ends the training: no plan is in force.
+  absl::Status FollowSwitches(TrainerObserver& observer);
+  absl::Status SwitchTo(SwitchQueue::Due due, PlanChange* change);
+  absl::Status ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
+                             std::vector<Plan> wanted_ladder,
+                             PlanChange* change);
+  void TrimArenas();
+  absl::Status ClimbDown(const absl::Status& cause, PlanChange* change);
 
   // Running.
   absl::Status Train(TrainerObserver& observer);
@@ -97,17 +138,18 @@ struct Trainer::State {
 
   TrainerSetup setup;
   TimingDevice* timing_device = nullptr;  // setup.device
-  JobPrograms programs;
   int64_t evaluation_sequences = 0;
-  std::vector<std::string> plan_differences;
   std::vector<std::string> start_notes;
+  PlanChange start_change;  // number 0: status says whether there was one
 
+  // The plan in force, and what to do if its arenas cannot be had again.
+  std::unique_ptr<PreparedPlan> prepared;
+  std::vector<Plan> ladder;
   ArenaMemory state_arena;
   ArenaMemory step_arena;
   ArenaMemory host_arena;  // empty: nothing is offloaded
+  Executors executors;
   std::unique_ptr<ModelState> model;
-  std::unique_ptr<Executor> training_executor;
-  std::unique_ptr<Executor> evaluation_executor;  // null: no evaluation
 
   int64_t last_step = 0;
   int64_t next_position = 0;  // in the training order
@@ -115,14 +157,14 @@ struct Trainer::State {
   int64_t steps_run = 0;      // of this attempt
   OpTimes op_times;
   double checkpoint_seconds = 0;  // since the last step
+
+  SwitchQueue switches{[this](const Plan& plan) { return Prepare(plan); }};
 };
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(TrainerSetup setup) {
   auto state = std::make_unique<State>(std::move(setup));
   EBB_RETURN_IF_ERROR(state->Check());
-  EBB_RETURN_IF_ERROR(state->MakePrograms());
-  EBB_RETURN_IF_ERROR(state->TakeArenas());
-  EBB_RETURN_IF_ERROR(state->MakeExecutors());
+  EBB_RETURN_IF_ERROR(state->TakePlan());
   EBB_RETURN_IF_ERROR(state->FillWeights());
   return std::unique_ptr<Trainer>(new Trainer(std::move(state)));
 }
@@ -139,7 +181,7 @@ TrainerFinish Trainer::Run(TrainerObserver& observer) {
 }
 
 const std::vector<std::string>& Trainer::plan_differences() const {
-  return state_->plan_differences;
+  return state_->prepared->differences;
 }
 
 uint64_t Trainer::WeightsHash() { return state_->model->Hash(); }
@@ -150,10 +192,6 @@ absl::Status Trainer::State::Check() const {
                                                  setup.device->backend().kind,
                                                  " is not built: only cpu is"));
   }
-  if (setup.plan.ranks.size() != 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the plan is for ", setup.plan.ranks.size(), " ranks: want 1"));
-  }
   if (evaluates() &&
       (setup.validation == nullptr || setup.validation_sequences < 1)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -163,59 +201,121 @@ absl::Status Trainer::State::Check() const {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::State::MakePrograms() {
+// The plan of the setup or, if memory cannot be had, the first of the ladder
+// for which it can.
+absl::Status Trainer::State::TakePlan() {
   evaluation_sequences = EvalSequences(spec().eval.batches, spec().global_batch,
                                        setup.validation_sequences);
-  EBB_ASSIGN_OR_RETURN(programs,
-                       LowerJob(spec(), setup.plan, setup.device->backend(),
-                                std::max<int64_t>(1, evaluation_sequences)));
-  plan_differences = ComparePlan(setup.plan.ranks[0],
-                                 PredictRank(programs, setup.plan.backend));
+  EBB_ASSIGN_OR_RETURN(std::unique_ptr<PreparedPlan> wanted,
+                       Prepare(setup.plan));
+  const absl::Status taken = TakeArenas(*wanted);
+  if (absl::IsResourceExhausted(taken)) {
+    ladder = std::move(setup.ladder);
+    return ClimbDown(taken, &start_change);
+  }
+  EBB_RETURN_IF_ERROR(taken);
+  EBB_ASSIGN_OR_RETURN(Executors made, MakeExecutors(*wanted));
+  PutInForce(std::move(wanted), std::move(made), std::move(setup.ladder));
   return absl::OkStatus();
 }
 
-absl::Status Trainer::State::TakeArenas() {
+// Called by the thread that prepares switches, too.
+absl::StatusOr<std::unique_ptr<PreparedPlan>> Trainer::State::Prepare(
+    const Plan& plan) const {
+  return PreparePlan(spec(), plan, setup.device->backend(),
+                     std::max<int64_t>(1, evaluation_sequences));
+}
+
+// Takes the arenas that are not there.
+absl::Status Trainer::State::TakeArenas(const PreparedPlan& wanted) {
+  const JobPrograms& programs = wanted.programs;
+  if (state_arena.data() != nullptr) return TakeStepArenas(programs);
   Device& device = *setup.device;
+  const int64_t runtime_bytes = device.backend().runtime_bytes;
   const int64_t state_bytes = programs.training.state_bytes;
-  const int64_t step_bytes = programs.step_bytes;
-  const int64_t host_bytes = programs.host_bytes;
   // On a CPU the host arena is taken from the same memory.
   const int64_t need =
-      state_bytes + step_bytes + host_bytes + device.backend().runtime_bytes;
+      state_bytes + programs.step_bytes + programs.host_bytes + runtime_bytes;
   if (const int64_t have = device.AvailableBytes(); need > have) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the job does not fit: need ", need, " bytes (state arena ",
-        state_bytes, ", step arena ", step_bytes, ", host arena ", host_bytes,
-        ", runtime ", device.backend().runtime_bytes, "), have ", have,
-        ": rank ", setup.plan.ranks[0].rank));
+        state_bytes, ", step arena ", programs.step_bytes, ", host arena ",
+        programs.host_bytes, ", runtime ", runtime_bytes, "), have ", have,
+        ": rank ", wanted.plan.ranks[0].rank));
   }
-  EBB_ASSIGN_OR_RETURN(state_arena, ArenaMemory::Allocate(device, state_bytes));
-  EBB_ASSIGN_OR_RETURN(step_arena, ArenaMemory::Allocate(device, step_bytes));
-  absl::StatusOr<ArenaMemory> host = ArenaMemory::Allocate(device, host_bytes);
-  if (!host.ok()) {
-    return Annotate(host.status(), "host memory for offloaded values");
-  }
-  host_arena = *std::move(host);
+  EBB_ASSIGN_OR_RETURN(ArenaMemory state,
+                       ArenaMemory::Allocate(device, state_bytes));
+  EBB_RETURN_IF_ERROR(TakeStepArenas(programs));
+  state_arena = std::move(state);
   return absl::OkStatus();
 }
 
-absl::Status Trainer::State::MakeExecutors() {
+// Takes the step and the host arena where the present one is too small: that
+// one goes first, since two may not fit side by side.
+absl::Status Trainer::State::TakeStepArenas(const JobPrograms& programs) {
+  const auto take = [this](int64_t bytes, const char* what,
+                           ArenaMemory* arena) -> absl::Status {
+    if (bytes <= arena->bytes()) return absl::OkStatus();
+    *arena = ArenaMemory();
+    if (const int64_t have = setup.device->AvailableBytes(); bytes > have) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the ", what, " arena does not fit: need ", bytes,
+                       " bytes, have ", have));
+    }
+    absl::StatusOr<ArenaMemory> taken =
+        ArenaMemory::Allocate(*setup.device, bytes);
+    if (!taken.ok()) {
+      return Annotate(taken.status(), absl::StrCat(what, " arena"));
+    }
+    *arena = *std::move(taken);
+    return absl::OkStatus();
+  };
+  EBB_RETURN_IF_ERROR(take(programs.step_bytes, "step", &step_arena));
+  return take(programs.host_bytes, "host", &host_arena);
+}
+
+// Gives back what the plan in force does not need.
+void Trainer::State::TrimArenas() {
+  const JobPrograms& programs = prepared->programs;
+  step_arena.Shrink(programs.step_bytes);
+  if (programs.host_bytes == 0) {
+    host_arena = ArenaMemory();
+  } else {
+    host_arena.Shrink(programs.host_bytes);
+  }
+}
+
+// The step arena may have more than the plan needs: it stays out of the books.
+absl::StatusOr<Trainer::State::Executors> Trainer::State::MakeExecutors(
+    const PreparedPlan& wanted) const {
+  const JobPrograms& programs = wanted.programs;
   const ArenaView arenas = {state_arena.data(), state_arena.bytes(),
-                            step_arena.data(),  step_arena.bytes(),
-                            host_arena.data(),  host_arena.bytes()};
+                            step_arena.data(),  programs.step_bytes,
+                            host_arena.data(),  programs.host_bytes};
   const ExecutorOptions options = {.precision = spec().precision,
                                    .poison = setup.poison,
                                    .offload = setup.offload};
-  model =
-      std::make_unique<ModelState>(programs.graph, programs.training, arenas);
+  Executors made;
   EBB_ASSIGN_OR_RETURN(
-      training_executor,
+      made.training,
       Executor::Create(programs.training, *setup.device, arenas, options));
-  if (!evaluates()) return absl::OkStatus();
-  EBB_ASSIGN_OR_RETURN(
-      evaluation_executor,
-      Executor::Create(*programs.evaluation, *setup.device, arenas, options));
-  return absl::OkStatus();
+  if (evaluates()) {
+    EBB_ASSIGN_OR_RETURN(
+        made.evaluation,
+        Executor::Create(*programs.evaluation, *setup.device, arenas, options));
+  }
+  return made;
+}
+
+void Trainer::State::PutInForce(std::unique_ptr<PreparedPlan> plan,
+                                Executors made, std::vector<Plan> plan_ladder) {
+  executors = std::move(made);
+  prepared = std::move(plan);
+  ladder = std::move(plan_ladder);
+  // It refers to the graph, which came with the plan.
+  model = std::make_unique<ModelState>(
+      prepared->programs.graph, prepared->programs.training,
+      ArenaView{state_arena.data(), state_arena.bytes()});
 }
 
 absl::Status Trainer::State::FillWeights() {
@@ -247,9 +347,15 @@ absl::Status Trainer::State::FillWeights() {
 
 absl::Status Trainer::State::Train(TrainerObserver& observer) {
   LogStart(observer);
-  observer.OnStarted(state_arena.bytes(), step_arena.bytes(), plan_differences);
+  observer.OnStarted(state_arena.bytes(), step_arena.bytes(),
+                     prepared->differences);
+  if (start_change.rung > 0) {
+    start_change.step = last_step + 1;
+    observer.OnPlanChanged(start_change, prepared->plan);
+  }
   while (last_step < spec().steps) {
     EBB_RETURN_IF_ERROR(FollowOrders(observer));
+    EBB_RETURN_IF_ERROR(FollowSwitches(observer));
     EBB_ASSIGN_OR_RETURN(const StepReport report,
                          RunTimedStep(last_step + 1, observer));
     last_step = report.step;
@@ -286,7 +392,7 @@ absl::StatusOr<StepReport> Trainer::State::RunTimedStep(
     int64_t step, TrainerObserver& observer) {
   ++steps_run;
   if (steps_run == 1 || steps_run > 1 + kTimedSteps) return RunStep(step);
-  const Program& program = training_executor->program();
+  const Program& program = executors.training->program();
   timing_device->StartTiming(OpTimes::NumLaunches(program));
   EBB_ASSIGN_OR_RETURN(const StepReport report, RunStep(step));
   EBB_RETURN_IF_ERROR(op_times.Add(program, timing_device->backend(),
@@ -297,6 +403,107 @@ absl::StatusOr<StepReport> Trainer::State::RunTimedStep(
   return report;
 }
 
+absl::Status Trainer::State::FollowSwitches(TrainerObserver& observer) {
+  for (PlanSwitch& order : observer.TakeSwitches()) {
+    switches.Add(std::move(order));
+  }
+  while (true) {
+    std::optional<SwitchQueue::Due> due = switches.TakeDue(last_step + 1);
+    if (!due.has_value()) return absl::OkStatus();
+    const Clock::time_point start = Clock::now();
+    PlanChange change;
+    change.number = due->order.number;
+    change.step = last_step + 1;
+    EBB_RETURN_IF_ERROR(SwitchTo(*std::move(due), &change));
+    // The old programs go back to the system.
+    malloc_trim(0);
+    change.duration_seconds = SecondsSince(start);
+    observer.OnPlanChanged(change, prepared->plan);
+  }
+}
+
+// Afterwards a plan is in force: the wanted one, the one before, or a smaller
+// one; *change says which.
+absl::Status Trainer::State::SwitchTo(SwitchQueue::Due due,
+                                      PlanChange* change) {
+  const std::byte* const address = step_arena.data();
+  if (!due.prepared.ok()) {
+    change->status = due.prepared.status();
+  } else if (std::unique_ptr<PreparedPlan> wanted = *std::move(due.prepared);
+             !SameState(wanted->programs.training,
+                        prepared->programs.training)) {
+    change->status = absl::FailedPreconditionError(
+        "the plan lays parameters and moments out otherwise: only a new "
+        "attempt can take it");
+  } else if (wanted->programs.step_bytes > step_arena.bytes() ||
+             wanted->programs.host_bytes > host_arena.bytes()) {
+    EBB_RETURN_IF_ERROR(
+        ReplaceArenas(std::move(wanted), std::move(due.order.ladder), change));
+  } else if (absl::StatusOr<Executors> made = MakeExecutors(*wanted);
+             made.ok()) {
+    PutInForce(std::move(wanted), *std::move(made),
+               std::move(due.order.ladder));
+    TrimArenas();
+  } else {
+    change->status = made.status();
+  }
+  change->step_arena_bytes = step_arena.bytes();
+  change->step_arena_moved = step_arena.data() != address;
+  change->differences = prepared->differences;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::State::ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
+                                           std::vector<Plan> wanted_ladder,
+                                           PlanChange* change) {
+  const auto take =
+      [this](const PreparedPlan& plan) -> absl::StatusOr<Executors> {
+    EBB_RETURN_IF_ERROR(TakeStepArenas(plan.programs));
+    return MakeExecutors(plan);
+  };
+  executors = Executors();
+  absl::StatusOr<Executors> made = take(*wanted);
+  if (made.ok()) {
+    PutInForce(std::move(wanted), *std::move(made), std::move(wanted_ladder));
+    TrimArenas();
+    return absl::OkStatus();
+  }
+  change->status = made.status();
+  made = take(*prepared);
+  if (!made.ok()) return ClimbDown(made.status(), change);
+  executors = *std::move(made);
+  TrimArenas();
+  return absl::OkStatus();
+}
+
+// No arenas can be had for the plan in force: takes the first of the ladder for
+// which they can, and keeps the cause if there is no other.
+absl::Status Trainer::State::ClimbDown(const absl::Status& cause,
+                                       PlanChange* change) {
+  absl::Status last = cause;
+  for (size_t n = 0; n < ladder.size(); ++n) {
+    EBB_ASSIGN_OR_RETURN(std::unique_ptr<PreparedPlan> smaller,
+                         Prepare(ladder[n]));
+    step_arena = ArenaMemory();
+    host_arena = ArenaMemory();
+    last = TakeArenas(*smaller);
+    if (absl::IsResourceExhausted(last)) continue;
+    EBB_RETURN_IF_ERROR(last);
+    EBB_ASSIGN_OR_RETURN(Executors made, MakeExecutors(*smaller));
+    PutInForce(std::move(smaller), std::move(made),
+               {ladder.begin() + static_cast<int64_t>(n) + 1, ladder.end()});
+    change->rung = static_cast<int>(n) + 1;
+    if (change->status.ok()) change->status = cause;
+    change->step_arena_bytes = step_arena.bytes();
+    change->differences = prepared->differences;
+    return absl::OkStatus();
+  }
+  if (ladder.empty()) return cause;
+  return Annotate(
+      last, absl::StrCat("the smallest of ", ladder.size() + 1, " plans, ",
+                         PolicyName(ladder.back().policy)));
+}
+
 absl::StatusOr<StepReport> Trainer::State::RunStep(int64_t step) {
   const double learning_rate =
       LearningRate(spec().optimizer, spec().lr_schedule, spec().steps, step);
@@ -305,7 +512,7 @@ absl::StatusOr<StepReport> Trainer::State::RunStep(int64_t step) {
   scalars.step = step;
   scalars.learning_rate = static_cast<float>(learning_rate);
   absl::StatusOr<StepReport> report =
-      training_executor->RunStep(scalars, *setup.train, next_position);
+      executors.training->RunStep(scalars, *setup.train, next_position);
   if (!report.ok()) {
     return Annotate(report.status(), absl::StrCat("step ", step));
   }
@@ -333,7 +540,7 @@ absl::Status Trainer::State::Evaluate(TrainerObserver& observer) {
   scalars.seed = spec().seed;
   scalars.step = last_step;
   EBB_ASSIGN_OR_RETURN(const StepReport report,
-                       evaluation_executor->RunStep(scalars, source, 0));
+                       executors.evaluation->RunStep(scalars, source, 0));
   observer.OnEval(
       {last_step, report.loss, report.tokens, report.duration_seconds});
   return absl::OkStatus();
@@ -365,7 +572,7 @@ absl::StatusOr<int64_t> Trainer::State::WriteAndPrune(
   meta.attempt = setup.attempt;
   meta.seed = spec().seed;
   meta.sequences = next_position;
-  meta.graph_fingerprint = programs.graph.Fingerprint();
+  meta.graph_fingerprint = prepared->programs.graph.Fingerprint();
   meta.spec = setup.spec_text;
   EBB_ASSIGN_OR_RETURN(
       const int64_t bytes,
@@ -382,13 +589,13 @@ absl::StatusOr<int64_t> Trainer::State::WriteAndPrune(
 
 void Trainer::State::LogStart(TrainerObserver& observer) const {
   const std::string groups = DescribeDecayGroups(
-      FindDecayGroups(programs.graph), spec().optimizer.weight_decay);
+      FindDecayGroups(prepared->programs.graph), spec().optimizer.weight_decay);
   for (absl::string_view line :
        absl::StrSplit(groups, '\n', absl::SkipEmpty())) {
     observer.OnLog(line);
   }
   for (const std::string& note : start_notes) observer.OnLog(note);
-  for (const std::string& difference : plan_differences) {
+  for (const std::string& difference : prepared->differences) {
     observer.OnLog(absl::StrCat("plan and program differ: ", difference));
   }
 }

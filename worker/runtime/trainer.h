@@ -18,6 +18,7 @@
 #include "worker/program/step_report.h"
 #include "worker/runtime/batch_source.h"
 #include "worker/runtime/offload.h"
+#include "worker/runtime/prepared_plan.h"
 
 namespace ebb {
 
@@ -40,6 +41,25 @@ enum class TrainerOrder : uint8_t {
   kCheckpoint,  // save at this step boundary
 };
 
+// Another plan than before is in force, or is not although it was ordered.
+struct PlanChange {
+  // Of the switch; 0: the arenas of the setup's own plan could not be had.
+  int64_t number = 0;
+  // OK: the wanted plan is in force. Else why it is not.
+  absl::Status status;
+  // First step under the plan that is in force.
+  int64_t step = 0;
+  // 1, 2, ...: the plan in force is this one of the ladder of the plan before
+  // (at the start: of the setup); 0: none of them.
+  int rung = 0;
+  int64_t step_arena_bytes = 0;
+  bool step_arena_moved = false;  // its address is another
+  // From the end of one step to the moment when the next may begin.
+  double duration_seconds = 0;
+  // As in OnStarted.
+  std::vector<std::string> differences;
+};
+
 // All calls come from the thread that calls Trainer::Run.
 class TrainerObserver {
  public:
@@ -50,6 +70,10 @@ class TrainerObserver {
   // agree.
   virtual void OnStarted(int64_t state_bytes, int64_t step_bytes,
                          const std::vector<std::string>& differences) = 0;
+  // Tells of a change before the first step under it; at the start after
+  // OnStarted.
+  virtual void OnPlanChanged(const PlanChange& change,
+                             const Plan& in_force) = 0;
   // phases.checkpoint: seconds of the checkpoints that were written between the
   // step before and this one; duration_seconds includes them.
   virtual void OnStep(const StepReport& report) = 0;
@@ -62,11 +86,17 @@ class TrainerObserver {
   // Polled before every step, and after the last one, until it says kNone. Must
   // return at once.
   virtual TrainerOrder NextOrder() = 0;
+  // Polled before every step: switches that have come since, by number. Must
+  // return at once.
+  virtual std::vector<PlanSwitch> TakeSwitches() = 0;
 };
 
 struct TrainerSetup {
   JobSpec spec;
   Plan plan;
+  // If the arenas of `plan` cannot be had, the first of these that can is
+  // taken; in order of falling peak.
+  std::vector<Plan> ladder;
   std::unique_ptr<Device> device;
   // Positions 0, 1, 2, ... are the sequences of the job's training order.
   BatchSource* train = nullptr;
@@ -101,8 +131,8 @@ class Trainer {
   // Builds graphs and programs, checks the plan against them, takes and
   // populates the arenas, and fills the weights. Errors: FAILED_PRECONDITION
   // for a plan of another graph or evaluation without data, UNIMPLEMENTED for
-  // missing kernels (all of them), RESOURCE_EXHAUSTED if the arenas do not fit,
-  // those of reading a checkpoint.
+  // missing kernels (all of them), RESOURCE_EXHAUSTED if the arenas of no plan
+  // fit (need and have of the last), those of reading a checkpoint.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(TrainerSetup setup);
   ~Trainer();
 
@@ -110,7 +140,8 @@ class Trainer {
   // Called once.
   TrainerFinish Run(TrainerObserver& observer);
 
-  // Where the plan's bytes and those of the program differ, one line each.
+  // Where the bytes of the plan in force and those of its program differ, one
+  // line each.
   const std::vector<std::string>& plan_differences() const;
 
   // 64-bit hash of all parameters in order of their names.

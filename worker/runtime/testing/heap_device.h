@@ -11,24 +11,28 @@
 
 namespace ebb {
 
-// `available_bytes` is what AvailableBytes says; nothing limits Allocate.
+// `available_bytes` is what AvailableBytes says, whatever is allocated; nothing
+// limits Allocate.
 class HeapDevice final : public Device {
  public:
   explicit HeapDevice(const KernelTable& kernels,
-                      int64_t available_bytes = int64_t{1} << 40)
-      : kernels_(kernels), available_bytes_(available_bytes) {
-    backend_ = BuiltInCpuBackend();
-  }
+                      int64_t available_bytes = int64_t{1} << 40,
+                      const Backend& backend = BuiltInCpuBackend())
+      : backend_(backend),
+        kernels_(kernels),
+        available_bytes_(available_bytes) {}
 
   const Backend& backend() const override { return backend_; }
   const KernelTable& kernels() const override { return kernels_; }
   int64_t AvailableBytes() const override { return available_bytes_; }
+  void set_available_bytes(int64_t bytes) { available_bytes_ = bytes; }
   absl::StatusOr<void*> Allocate(int64_t bytes) override {
     void* const memory = std::aligned_alloc(kAlignment, AlignUp(bytes));
     std::memset(memory, 0, static_cast<size_t>(bytes));
     return memory;
   }
   void Free(void* memory, int64_t) override { std::free(memory); }
+  void Shrink(void*, int64_t, int64_t) override {}
   void CopyToDevice(void* device, const void* host, int64_t bytes,
                     Stream) override {
     std::memcpy(device, host, static_cast<size_t>(bytes));
@@ -52,9 +56,9 @@ class HeapDevice final : public Device {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
-  Backend backend_;
+  const Backend backend_;
   const KernelTable& kernels_;
-  const int64_t available_bytes_;
+  int64_t available_bytes_;
 };
 
 }  // namespace ebb

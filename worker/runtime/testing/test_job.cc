@@ -102,6 +102,7 @@ void RecordingObserver::OnStarted(int64_t state_bytes, int64_t step_bytes,
 }
 void RecordingObserver::OnStep(const StepReport& report) {
   run.steps.push_back(report);
+  run.policies.push_back(policy);
 }
 void RecordingObserver::OnEval(const EvalResult& result) {
   run.evals.push_back(result);
@@ -127,6 +128,23 @@ TrainerOrder RecordingObserver::NextOrder() {
   return order;
 }
 
+void RecordingObserver::OnPlanChanged(const PlanChange& change,
+                                      const Plan& in_force) {
+  run.changes.push_back(change);
+  policy = in_force.policy;
+}
+
+std::vector<PlanSwitch> RecordingObserver::TakeSwitches() {
+  const int64_t step = run.steps.empty() ? 0 : run.steps.back().step;
+  std::vector<PlanSwitch> due;
+  std::erase_if(switches, [&](const std::pair<int64_t, PlanSwitch>& timed) {
+    if (timed.first != step) return false;
+    due.push_back(timed.second);
+    return true;
+  });
+  return due;
+}
+
 TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
   TrainerSetup setup;
   setup.spec = spec;
@@ -147,6 +165,8 @@ TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
 JobRun RunJob(const JobSpec& spec, const TestJobOptions& options) {
   RecordingObserver observer;
   observer.orders = options.orders;
+  observer.switches = options.switches;
+  observer.policy = spec.memory.policy;
   // Room for the reports, touched now: what the test keeps is not growth.
   observer.run.steps.resize(spec.steps);
   observer.run.steps.clear();

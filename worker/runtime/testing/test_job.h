@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/model/job_spec.h"
@@ -60,12 +61,14 @@ struct JobRun {
   std::vector<EvalResult> evals;
   std::vector<CheckpointResult> checkpoints;
   std::map<std::string, double> op_seconds;
+  std::vector<PlanChange> changes;
+  std::vector<Policy> policies;  // in force, by step
   std::vector<std::string> log;
   TrainerFinish finish;
 };
 
 // An observer that keeps everything and gives orders from a list.
-class RecordingObserver final : public TrainerObserver {
+class RecordingObserver : public TrainerObserver {
  public:
   struct TimedOrder {
     int64_t after_step;
@@ -79,9 +82,14 @@ class RecordingObserver final : public TrainerObserver {
   void OnCheckpoint(const CheckpointResult& result) override;
   void OnOpTimes(const std::map<std::string, double>& seconds) override;
   void OnLog(absl::string_view line) override;
+  void OnPlanChanged(const PlanChange& change, const Plan& in_force) override;
   TrainerOrder NextOrder() override;
+  std::vector<PlanSwitch> TakeSwitches() override;
 
   std::vector<TimedOrder> orders;
+  // Given after the step that they name (0: before the first).
+  std::vector<std::pair<int64_t, PlanSwitch>> switches;
+  Policy policy = Policy::kNone;  // in force
   JobRun run;
 };
 
@@ -94,6 +102,7 @@ struct TestJobOptions {
   // Instead of that of the spec's policy.
   std::optional<Plan> plan = {};
   OffloadOptions offload = {};
+  std::vector<std::pair<int64_t, PlanSwitch>> switches = {};
 };
 
 // A setup for Trainer::Create that reads formula data. The sources live as long
