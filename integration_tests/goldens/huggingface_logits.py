@@ -90,11 +90,16 @@ def attention(q, k, v, heads, kv_heads):
     return (weights @ v).transpose(0, 1).reshape(length, -1)
 
 
+def tanh_gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
 def gpt2(config, w, tokens):
     w = {name.replace("transformer.", ""): value for name, value in w.items()}
     width, heads = config["n_embd"], config["n_head"]
     eps = config["layer_norm_epsilon"]
-    assert config["activation_function"] in ("gelu_new", "gelu_pytorch_tanh")
+    activation = {"relu": F.relu, "gelu_new": tanh_gelu,
+                  "gelu_pytorch_tanh": tanh_gelu}[config["activation_function"]]
 
     def norm(x, name):
         return F.layer_norm(x, (width,), w[name + ".weight"],
@@ -108,8 +113,7 @@ def gpt2(config, w, tokens):
         h = f"h.{layer}."
         q, k, v = linear(norm(x, h + "ln_1"), h + "attn.c_attn").split(width, 1)
         x = x + linear(attention(q, k, v, heads, heads), h + "attn.c_proj")
-        y = F.gelu(linear(norm(x, h + "ln_2"), h + "mlp.c_fc"),
-                   approximate="tanh")
+        y = activation(linear(norm(x, h + "ln_2"), h + "mlp.c_fc"))
         x = x + linear(y, h + "mlp.c_proj")
     tied = config.get("tie_word_embeddings", True)
     head = w["wte.weight"] if tied else w["lm_head.weight"]

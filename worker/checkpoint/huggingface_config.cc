@@ -166,6 +166,20 @@ class Comparison {
   std::vector<std::string>* differences_;
 };
 
+// The names that GPT-2's config has for an activation, the one to write first;
+// none: it has no such activation. Ebb's gelu is the tanh form.
+std::vector<absl::string_view> Gpt2Activations(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return {"gelu_new", "gelu_pytorch_tanh"};
+    case Activation::kRelu:
+      return {"relu"};
+    case Activation::kSwiglu:
+      return {};
+  }
+  return {};
+}
+
 void CompareGpt2(Comparison& c, const ModelSpec& model) {
   c.Size("n_layer", "model.layers", model.layers);
   c.Size("n_embd", "model.hidden", model.hidden);
@@ -174,13 +188,9 @@ void CompareGpt2(Comparison& c, const ModelSpec& model) {
   c.Size("n_positions", "model.seq_len", model.seq_len);
   c.Size("n_inner", "model.ffn", model.ffn, 4 * model.hidden);
   c.Real("layer_norm_epsilon", "model.norm_eps", model.norm_eps, 1e-5);
-  // Ebb's gelu is the tanh form.
-  std::vector<absl::string_view> names;
-  if (model.activation == Activation::kGelu) {
-    names = {"gelu_new", "gelu_pytorch_tanh"};
-  }
   c.Choice("activation_function", "model.activation",
-           ActivationName(model.activation), names, "gelu_new");
+           ActivationName(model.activation), Gpt2Activations(model.activation),
+           "gelu_new");
   c.Flag("tie_word_embeddings", "model.tied_embeddings", model.tied_embeddings,
          true);
   c.Family("gpt2", "model.norm", "layernorm", NormName(model.norm));
@@ -263,7 +273,7 @@ std::vector<std::string> NotInGpt2(const ModelSpec& model) {
   if (model.norm != Norm::kLayerNorm) {
     without.push_back(absl::StrCat("model.norm ", NormName(model.norm)));
   }
-  if (model.activation != Activation::kGelu) {
+  if (Gpt2Activations(model.activation).empty()) {
     without.push_back(
         absl::StrCat("model.activation ", ActivationName(model.activation)));
   }
@@ -301,7 +311,8 @@ void FillGpt2(const ModelSpec& model, nlohmann::ordered_json& config) {
   config["n_head"] = model.heads;
   config["n_positions"] = model.seq_len;
   config["n_inner"] = model.ffn;
-  config["activation_function"] = "gelu_new";
+  config["activation_function"] =
+      std::string(Gpt2Activations(model.activation).front());
   config["layer_norm_epsilon"] = model.norm_eps;
   for (const char* const dropout :
        {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {

@@ -280,6 +280,17 @@ TEST_F(HuggingFace, WeightsComeBackAsTheyWere) {
   }
 }
 
+TEST_F(HuggingFace, Gpt2ConfigsSayWhichActivation) {
+  ModelSpec model = Gpt2Model();
+  model.activation = Activation::kRelu;
+  ExpectReads(model, Export(model));
+  EXPECT_THAT(Content(File("config.json")),
+              HasSubstr("\"activation_function\": \"relu\""));
+  model.activation = Activation::kGelu;
+  ExpectRefused(
+      model, {"activation_function is \"relu\" but model.activation is gelu"});
+}
+
 // Blocks of a transposed tensor that do not hold it whole.
 TEST_F(HuggingFace, LargeTensorsComeBackAsTheyWere) {
   ModelSpec model = Gpt2Model();
