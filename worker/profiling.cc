@@ -70,7 +70,7 @@ absl::StatusOr<JobPrograms> LowerSmallJob(JobSpec& spec, const Device& device) {
   return absl::ResourceExhaustedError(
       absl::StrCat("one layer of the job does not fit this machine to be "
                    "measured: need ",
-                   need, " bytes, have ", have));
+                   need, " B, have ", have, " B"));
 }
 
 }  // namespace

@@ -38,6 +38,17 @@ std::string SecondsText(double seconds) {
                          : absl::StrFormat("%.3g us", 1e6 * seconds);
 }
 
+// "700 FLOP", "101 MFLOP".
+std::string FlopsText(double flops) {
+  const char* unit = "FLOP";
+  for (const char* larger : {"kFLOP", "MFLOP", "GFLOP", "TFLOP"}) {
+    if (flops < 1000) break;
+    flops /= 1000;
+    unit = larger;
+  }
+  return absl::StrFormat("%.3g %s", flops, unit);
+}
+
 // What one value of a layer is and costs.
 struct ValueCost {
   int64_t bytes = 0;         // of one layer and microbatch
@@ -182,8 +193,7 @@ class Explainer {
     std::string reason =
         absl::StrCat("read by the backward pass of ", cost.readers,
                      "; keeping it saves ", SecondsText(cost.seconds), " and ",
-                     absl::StrFormat("%.3g", cost.forward_flops),
-                     " FLOPs a layer and microbatch");
+                     FlopsText(cost.forward_flops), " a layer and microbatch");
     if (plan_.policy != Policy::kAuto || !cost.is_first) return reason;
     const Rivals rivals = RivalsIn(decision.first_layer);
     absl::StrAppend(&reason, ", ", PriceText(cost));

@@ -57,7 +57,8 @@ CostProfile RooflineProfile(const Backend& backend) {
     ++rates;
   }
   const int threads = std::max(1, backend.threads);
-  profile.source = absl::StrCat("roofline of ", threads, " threads of ",
+  profile.source = absl::StrCat("roofline of ", threads,
+                                threads == 1 ? " thread of " : " threads of ",
                                 backend.instruction_set);
   profile.product_flops_per_second = threads * rates->product_flops;
   profile.bf16_product_flops_per_second =
