@@ -15,19 +15,16 @@
 namespace ebb {
 namespace {
 
-// Newest checkpoints that may vanish in turn before it is given up.
-constexpr int kAttempts = 3;
-
 absl::StatusOr<CheckpointReader> OpenCheckpoint(const ExportRequest& request) {
-  const absl::StatusOr<FoundCheckpoint> newest =
+  absl::StatusOr<FoundCheckpoint> newest =
       FindNewestComplete(request.checkpoints);
   if (!newest.ok()) {
     if (!absl::IsNotFound(newest.status())) return newest.status();
     return absl::FailedPreconditionError(
-        absl::StrCat("the job has no checkpoint yet (checkpoint.every): ",
+        absl::StrCat("the job has no complete checkpoint (checkpoint.every): ",
                      newest.status().message()));
   }
-  if (request.step == 0) return CheckpointReader::Open(newest->directory);
+  if (request.step == 0) return std::move(newest->reader);
   absl::StatusOr<CheckpointReader> reader = CheckpointReader::Open(
       absl::StrCat(request.checkpoints, "/", CheckpointName(request.step)));
   if (absl::IsNotFound(reader.status())) {
@@ -38,11 +35,15 @@ absl::StatusOr<CheckpointReader> OpenCheckpoint(const ExportRequest& request) {
   return reader;
 }
 
-absl::StatusOr<ExportResult> ExportOnce(const ExportRequest& request,
-                                        const std::function<bool()>& cancelled,
-                                        int64_t* step) {
+}  // namespace
+
+absl::StatusOr<ExportResult> ExportCheckpoint(
+    const ExportRequest& request, const std::function<bool()>& cancelled) {
+  if (!absl::StartsWith(request.directory, "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("must be an absolute path: '", request.directory, "'"));
+  }
   EBB_ASSIGN_OR_RETURN(const CheckpointReader reader, OpenCheckpoint(request));
-  *step = reader.meta().step;
   const std::string source = absl::StrCat("spec in ", reader.directory());
   EBB_ASSIGN_OR_RETURN(const v1::JobSpec message,
                        ReadSpec(reader.meta().spec, source, {}));
@@ -53,32 +54,8 @@ absl::StatusOr<ExportResult> ExportOnce(const ExportRequest& request,
   EBB_ASSIGN_OR_RETURN(
       ExportedFiles files,
       ExportHuggingFace(reader, spec.model, request.directory, options));
-  return ExportResult{*step, reader.directory(), request.directory,
+  return ExportResult{reader.meta().step, reader.directory(), request.directory,
                       std::move(files.names), files.bytes};
-}
-
-}  // namespace
-
-absl::StatusOr<ExportResult> ExportCheckpoint(
-    const ExportRequest& request, const std::function<bool()>& cancelled) {
-  if (!absl::StartsWith(request.directory, "/")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("must be an absolute path: '", request.directory, "'"));
-  }
-  for (int attempt = 1;; ++attempt) {
-    int64_t step = 0;
-    absl::StatusOr<ExportResult> result = ExportOnce(request, cancelled, &step);
-    // A job that trains removes its older checkpoints.
-    const bool pruned =
-        request.step == 0 && step > 0 &&
-        (absl::IsDataLoss(result.status()) ||
-         absl::IsNotFound(result.status())) &&
-        absl::IsNotFound(
-            CheckpointReader::Open(
-                absl::StrCat(request.checkpoints, "/", CheckpointName(step)))
-                .status());
-    if (!pruned || attempt == kAttempts) return result;
-  }
 }
 
 std::string ExportJson(const ExportResult& result) {

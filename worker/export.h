@@ -26,8 +26,8 @@ struct ExportResult {
   int64_t bytes = 0;
 };
 
-// Exports the checkpoint with the model of the spec that lies in it. A newest
-// one that is pruned meanwhile is followed by the newer one.
+// Exports the checkpoint with the model of the spec that lies in it. One that
+// is pruned meanwhile is exported all the same.
 // Errors: FAILED_PRECONDITION if there is no complete checkpoint, NOT_FOUND for
 // a step that there is none of, INVALID_ARGUMENT for a relative directory, and
 // those of ExportHuggingFace.

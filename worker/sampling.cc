@@ -19,19 +19,22 @@
 namespace ebb {
 namespace {
 
-// A job that trains may take a checkpoint away while it is read: then there is
-// a newer one.
-constexpr int kMaxTries = 3;
-
 struct OpenedCheckpoint {
-  std::string directory;
-  int64_t step = 0;
+  CheckpointReader reader;
   JobSpec spec;
 };
 
-absl::StatusOr<std::string> FindCheckpoint(const SamplingOptions& options) {
+absl::StatusOr<CheckpointReader> FindCheckpoint(
+    const SamplingOptions& options) {
   if (options.step > 0) {
-    return absl::StrCat(options.checkpoints, "/", CheckpointName(options.step));
+    absl::StatusOr<CheckpointReader> reader = CheckpointReader::Open(
+        absl::StrCat(options.checkpoints, "/", CheckpointName(options.step)));
+    if (!absl::IsNotFound(reader.status())) return reader;
+    const auto newest = FindNewestComplete(options.checkpoints);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no checkpoint of step ", options.step,
+        newest.ok() ? absl::StrCat(": the newest is of step ", newest->step)
+                    : ""));
   }
   absl::StatusOr<FoundCheckpoint> found =
       FindNewestComplete(options.checkpoints);
@@ -39,34 +42,17 @@ absl::StatusOr<std::string> FindCheckpoint(const SamplingOptions& options) {
     return absl::FailedPreconditionError(found.status().message());
   }
   if (!found.ok()) return found.status();
-  return std::move(found->directory);
+  return std::move(found->reader);
 }
 
 absl::StatusOr<OpenedCheckpoint> OpenCheckpoint(
     const SamplingOptions& options) {
   OpenedCheckpoint opened;
-  EBB_ASSIGN_OR_RETURN(opened.directory, FindCheckpoint(options));
-  absl::StatusOr<CheckpointReader> reader =
-      CheckpointReader::Open(opened.directory);
-  // A job that trains may have pruned the newest since it was found.
-  while (!reader.ok() && options.step == 0) {
-    EBB_ASSIGN_OR_RETURN(std::string newer, FindCheckpoint(options));
-    if (newer == opened.directory) break;
-    opened.directory = std::move(newer);
-    reader = CheckpointReader::Open(opened.directory);
-  }
-  if (absl::IsNotFound(reader.status()) && options.step > 0) {
-    const auto newest = FindNewestComplete(options.checkpoints);
-    return absl::FailedPreconditionError(absl::StrCat(
-        "no checkpoint of step ", options.step,
-        newest.ok() ? absl::StrCat(": the newest is of step ", newest->step)
-                    : ""));
-  }
-  if (!reader.ok()) return reader.status();
-  opened.step = reader->meta().step;
+  EBB_ASSIGN_OR_RETURN(opened.reader, FindCheckpoint(options));
   EBB_ASSIGN_OR_RETURN(
       const v1::JobSpec spec,
-      ReadSpec(reader->meta().spec, opened.directory + "/manifest.json", {}));
+      ReadSpec(opened.reader.meta().spec,
+               opened.reader.directory() + "/manifest.json", {}));
   EBB_ASSIGN_OR_RETURN(opened.spec, JobSpecFromMessage(spec));
   return opened;
 }
@@ -138,7 +124,7 @@ absl::StatusOr<OpenedSampler> OpenSampler(const SamplingOptions& options,
   EBB_ASSIGN_OR_RETURN(
       opened.sampler,
       Sampler::Create(
-          spec, std::move(device), opened.checkpoint.directory,
+          spec, std::move(device), opened.checkpoint.reader,
           static_cast<int64_t>(opened.context.size()) + options.num_tokens));
   return opened;
 }
@@ -148,15 +134,10 @@ absl::StatusOr<OpenedSampler> OpenSampler(const SamplingOptions& options,
 absl::Status Sample(const SamplingOptions& options, const std::string& prompt,
                     const std::function<bool(absl::string_view)>& write) {
   absl::StatusOr<OpenedSampler> opened = OpenSampler(options, prompt);
-  for (int tries = 1; options.step == 0 && tries < kMaxTries &&
-                      (absl::IsNotFound(opened.status()) ||
-                       absl::IsUnavailable(opened.status()));
-       ++tries) {
-    opened = OpenSampler(options, prompt);
-  }
   if (!opened.ok()) return opened.status();
   const auto gone = [] { return absl::CancelledError("nobody reads"); };
-  if (!write(absl::StrCat(opened->checkpoint.step, "\n"))) return gone();
+  if (!write(absl::StrCat(opened->checkpoint.reader.meta().step, "\n")))
+    return gone();
   std::vector<int32_t>& context = opened->context;
   for (int64_t n = 0; n < options.num_tokens; ++n) {
     EBB_ASSIGN_OR_RETURN(std::span<const float> logits,
@@ -168,7 +149,7 @@ absl::Status Sample(const SamplingOptions& options, const std::string& prompt,
     if (token < 0) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the model gives no finite logits: its weights are broken: step ",
-          opened->checkpoint.step));
+          opened->checkpoint.reader.meta().step));
     }
     if (!options.ids && token == kEndOfText) return absl::OkStatus();
     context.push_back(token);

@@ -57,13 +57,7 @@ absl::StatusOr<std::vector<std::string>> ReadInitialWeights(
     return ReadHuggingFaceWeights(directory, model, wanted);
   }
   EBB_ASSIGN_OR_RETURN(const CheckpointReader reader, OpenNative(directory));
-  const WeightsMatch match = MatchWeights(reader, wanted);
-  EBB_RETURN_IF_ERROR(match.ToStatus(directory));
-  for (const WantedWeight& weight : wanted) {
-    EBB_RETURN_IF_ERROR(reader.Read(weight.name, CheckpointRole::kParameter,
-                                    weight.type, weight.out));
-  }
-  return match.unused;
+  return ReadWeights(reader, wanted);
 }
 
 }  // namespace ebb

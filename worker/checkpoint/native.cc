@@ -341,28 +341,51 @@ WeightsMatch MatchWeights(const CheckpointReader& reader,
   return match;
 }
 
+absl::StatusOr<std::vector<std::string>> ReadWeights(
+    const CheckpointReader& reader, absl::Span<const WantedWeight> wanted) {
+  const WeightsMatch match = MatchWeights(reader, wanted);
+  EBB_RETURN_IF_ERROR(match.ToStatus(reader.directory()));
+  for (const WantedWeight& weight : wanted) {
+    EBB_RETURN_IF_ERROR(reader.Read(weight.name, CheckpointRole::kParameter,
+                                    weight.type, weight.out));
+  }
+  return match.unused;
+}
+
 absl::StatusOr<FoundCheckpoint> FindNewestComplete(absl::string_view parent,
                                                    int64_t before_step) {
   const std::string directory(parent);
-  EBB_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
-                       ListCandidates(directory));
   FoundCheckpoint found;
-  for (const Candidate& candidate : candidates) {
-    if (candidate.step >= before_step) continue;
-    const std::string path = PathWithin(directory, candidate.name);
-    const auto reader = CheckpointReader::Open(path);
-    absl::Status status = reader.status();
-    if (status.ok() && reader->meta().step != candidate.step) {
-      status = absl::DataLossError(
-          absl::StrCat("its manifest is of step ", reader->meta().step));
+  // Of all that were listed so far. Every listing after the first has a newer
+  // one or is the last, so this ends when nobody writes.
+  int64_t newest_step = -1;
+  for (bool has_newer = true; has_newer;) {
+    EBB_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
+                         ListCandidates(directory));
+    has_newer = false;
+    found.skipped.clear();
+    for (const Candidate& candidate : candidates) {
+      if (candidate.step >= before_step) continue;
+      if (candidate.step > newest_step) {
+        newest_step = candidate.step;
+        has_newer = true;
+      }
+      const std::string path = PathWithin(directory, candidate.name);
+      absl::StatusOr<CheckpointReader> reader = CheckpointReader::Open(path);
+      absl::Status status = reader.status();
+      if (status.ok() && reader->meta().step != candidate.step) {
+        status = absl::DataLossError(
+            absl::StrCat("its manifest is of step ", reader->meta().step));
+      }
+      if (status.ok()) {
+        found.reader = *std::move(reader);
+        found.directory = path;
+        found.step = candidate.step;
+        return found;
+      }
+      found.skipped.push_back(
+          absl::StrCat(candidate.name, ": ", status.message()));
     }
-    if (status.ok()) {
-      found.directory = path;
-      found.step = candidate.step;
-      return found;
-    }
-    found.skipped.push_back(
-        absl::StrCat(candidate.name, ": ", status.message()));
   }
   return absl::NotFoundError(
       absl::StrCat("no complete checkpoint below ", parent,

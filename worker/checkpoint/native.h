@@ -110,7 +110,14 @@ struct WeightsMatch {
 WeightsMatch MatchWeights(const CheckpointReader& reader,
                           absl::Span<const WantedWeight> wanted);
 
+// Checks, then reads. Returns what is there and not wanted. Errors: those of
+// MatchWeights and CheckpointReader::Read.
+absl::StatusOr<std::vector<std::string>> ReadWeights(
+    const CheckpointReader& reader, absl::Span<const WantedWeight> wanted);
+
 struct FoundCheckpoint {
+  // Open: it can be read even if a job that trains prunes it now.
+  CheckpointReader reader;
   std::string directory;
   int64_t step = 0;
   // Newer ones that were passed over, with the reason.
@@ -119,7 +126,8 @@ struct FoundCheckpoint {
 
 // Finds the newest checkpoint below `parent` that CheckpointReader::Open
 // accepts, of a step below `before_step` (to fall back by one: the step of the
-// one that failed to read).
+// one that failed to read). Where a job that trains prunes all that were listed
+// before they are opened, the newer ones are listed.
 // Errors: NOT_FOUND, listing those passed over; UNAVAILABLE if `parent` cannot
 // be read.
 absl::StatusOr<FoundCheckpoint> FindNewestComplete(

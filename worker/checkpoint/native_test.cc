@@ -117,6 +117,31 @@ TEST_F(Checkpoint, CanBeReadOnAfterItIsPruned) {
   }
 }
 
+// A job that writes at every step and keeps one prunes what was just listed.
+TEST_F(Checkpoint, TheNewestIsFoundWhileOlderOnesArePruned) {
+  constexpr int kNumCheckpoints = 60;
+  ASSERT_TRUE(Write(1).ok());
+  std::atomic<bool> done = false;
+  std::thread writer([&] {
+    for (int step = 2; step <= kNumCheckpoints; ++step) {
+      EXPECT_TRUE(Write(step).ok());
+      EXPECT_TRUE(PruneCheckpoints(parent_, 1).ok());
+    }
+    done = true;
+  });
+  while (!done) {
+    const auto found = FindNewestComplete(parent_);
+    ASSERT_TRUE(found.ok()) << found.status();
+    for (const CheckpointTensor& tensor : Tensors()) {
+      std::vector<float> out(tensor.type.num_elements());
+      EXPECT_EQ(
+          found->reader.Read(tensor.name, tensor.role, tensor.type, out.data()),
+          absl::OkStatus());
+    }
+  }
+  writer.join();
+}
+
 // One that is pruned while it is opened is gone, not broken.
 TEST_F(Checkpoint, IsGoneWhileItIsPruned) {
   constexpr int kNumCheckpoints = 60;

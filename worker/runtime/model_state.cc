@@ -80,16 +80,26 @@ void ModelState::Initialize(uint64_t seed) {
   ClearMoments();
 }
 
-absl::StatusOr<std::vector<std::string>> ModelState::ReadWeights(
-    absl::string_view directory, const ModelSpec& model) {
+std::vector<WantedWeight> ModelState::Wanted() const {
   std::vector<WantedWeight> wanted;
   for (const Instance& instance : instances_) {
     wanted.push_back({instance.name, instance.type, instance.master});
   }
+  return wanted;
+}
+
+absl::StatusOr<std::vector<std::string>> ModelState::ReadWeights(
+    absl::string_view directory, const ModelSpec& model) {
   EBB_ASSIGN_OR_RETURN(std::vector<std::string> unused,
-                       ReadInitialWeights(directory, model, wanted));
+                       ReadInitialWeights(directory, model, Wanted()));
   RoundWeights();
   return unused;
+}
+
+absl::Status ModelState::ReadWeights(const CheckpointReader& reader) {
+  EBB_RETURN_IF_ERROR(ebb::ReadWeights(reader, Wanted()).status());
+  RoundWeights();
+  return absl::OkStatus();
 }
 
 absl::Status ModelState::ReadAll(const CheckpointReader& reader) {

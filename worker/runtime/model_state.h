@@ -36,6 +36,9 @@ class ModelState {
   // Errors: those of ReadInitialWeights.
   absl::StatusOr<std::vector<std::string>> ReadWeights(
       absl::string_view directory, const ModelSpec& model);
+  // Fills parameters from a checkpoint alike. Errors: those of
+  // ebb::ReadWeights.
+  absl::Status ReadWeights(const CheckpointReader& reader);
   // Fills parameters and moments. Errors: those of CheckpointReader::Read.
   absl::Status ReadAll(const CheckpointReader& reader);
   // Masters and moments in place, for WriteCheckpoint: fp32 in every precision,
@@ -57,6 +60,8 @@ class ModelState {
     float* first_moment = nullptr;
     float* second_moment = nullptr;
   };
+
+  std::vector<WantedWeight> Wanted() const;  // the masters
 
   void ClearMoments();
   // Rounds masters to the weights that the model computes with.

@@ -103,7 +103,7 @@ Sampler::~Sampler() = default;
 
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
     const JobSpec& spec, std::unique_ptr<Device> device,
-    absl::string_view directory, int64_t num_tokens) {
+    const CheckpointReader& checkpoint, int64_t num_tokens) {
   if (device->backend().kind != "cpu") {
     return absl::UnimplementedError(absl::StrCat(
         "sampling on ", device->backend().kind, " is not built: only cpu is"));
@@ -134,9 +134,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
   const ArenaView arenas = {
       state->state_arena->data(), state->state_arena->bytes(),
       state->step_arena.data(), state->step_arena.bytes()};
-  EBB_RETURN_IF_ERROR(ModelState(state->sample.graph, program, arenas)
-                          .ReadWeights(directory, spec.model)
-                          .status());
+  EBB_RETURN_IF_ERROR(
+      ModelState(state->sample.graph, program, arenas).ReadWeights(checkpoint));
   EBB_ASSIGN_OR_RETURN(
       state->executor,
       Executor::Create(program, *state->device, arenas,

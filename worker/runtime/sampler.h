@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "kernels/device.h"
+#include "worker/checkpoint/native.h"
 #include "worker/model/job_spec.h"
 
 namespace ebb {
@@ -20,15 +20,14 @@ namespace ebb {
 // Single-threaded (kernels use their own team).
 class Sampler {
  public:
-  // Reads the weights of the checkpoint in `directory`. `num_tokens`: the
-  // longest context that will come; beyond model.seq_len the last seq_len
-  // tokens count.
+  // Reads the weights of the checkpoint. `num_tokens`: the longest context that
+  // will come; beyond model.seq_len the last seq_len tokens count.
   // Errors: those of reading weights; RESOURCE_EXHAUSTED if weights and
   // activations do not fit into memory; UNIMPLEMENTED for a device that is no
   // CPU and for missing kernels.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(
       const JobSpec& spec, std::unique_ptr<Device> device,
-      absl::string_view directory, int64_t num_tokens);
+      const CheckpointReader& checkpoint, int64_t num_tokens);
   ~Sampler();
 
   // Logits of what follows the context (one token or more), one for each id of

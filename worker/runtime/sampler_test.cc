@@ -28,8 +28,10 @@ std::string Train(JobSpec spec, const TestDirectory& directory,
 
 std::unique_ptr<Sampler> Open(const JobSpec& spec, const std::string& directory,
                               int64_t num_tokens) {
+  const auto checkpoint = CheckpointReader::Open(directory);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
   auto sampler =
-      Sampler::Create(spec, MakeTestDevice(spec), directory, num_tokens);
+      Sampler::Create(spec, MakeTestDevice(spec), *checkpoint, num_tokens);
   EXPECT_TRUE(sampler.ok()) << sampler.status();
   return *std::move(sampler);
 }
@@ -110,13 +112,15 @@ TEST(Sampler, APaddedContextIsOnlyAsLongAsNeeded) {
 }
 
 TEST(Sampler, SaysWhatIsWrongWithACheckpoint) {
-  const JobSpec spec = SmallJob();
+  JobSpec spec = SmallJob();
   const TestDirectory directory;
-  EXPECT_EQ(Sampler::Create(spec, MakeTestDevice(spec),
-                            directory.path() + "/step-1", 3)
+  const auto checkpoint = CheckpointReader::Open(Train(spec, directory));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  ++spec.model.layers;
+  EXPECT_EQ(Sampler::Create(spec, MakeTestDevice(spec), *checkpoint, 3)
                 .status()
                 .code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
