@@ -11,7 +11,8 @@ namespace ebb {
 namespace {
 
 // Steps of the sum of saved bytes that are told apart.
-constexpr int kBuckets = 512;
+constexpr int kBuckets = 2048;
+constexpr int kBucketsOfDeep = 512;
 // From so many layers on one choice more or less in a layer is little.
 constexpr int kDeepLayers = 32;
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -35,6 +36,7 @@ class Search {
   Search(const GroupOptions& options, int num_layers)
       : options_(options),
         num_layers_(num_layers),
+        num_buckets_(num_layers < kDeepLayers ? kBuckets : kBucketsOfDeep),
         order_(Order(options, num_layers)) {
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
       return options.options[a].working_bytes >
@@ -46,14 +48,14 @@ class Search {
   std::vector<OptionRun> Fastest(int64_t size) {
     const int64_t most_saved = size - options_.head_bytes;
     if (most_saved <= 0) return {};
-    const int64_t quantum = most_saved / kBuckets + 1;
-    cells_.assign((num_layers_ + 1) * kBuckets, Cell());
+    const int64_t quantum = most_saved / num_buckets_ + 1;
+    cells_.assign((num_layers_ + 1) * num_buckets_, Cell());
     At(0, 0) = {0, 0, -1};
     groups_.clear();
     for (const int o : order_) {
       const GroupOption& option = options_.options[o];
       for (int layer = 0; layer + option.num_layers() <= num_layers_; ++layer) {
-        for (int bucket = 0; bucket < kBuckets; ++bucket) {
+        for (int bucket = 0; bucket < num_buckets_; ++bucket) {
           const Cell& from = At(layer, bucket);
           if (from.seconds == kNever) continue;
           const int64_t saved = from.saved + option.saved_bytes;
@@ -99,11 +101,13 @@ class Search {
     return order;
   }
 
-  Cell& At(int layer, int bucket) { return cells_[layer * kBuckets + bucket]; }
+  Cell& At(int layer, int bucket) {
+    return cells_[layer * num_buckets_ + bucket];
+  }
 
   std::vector<OptionRun> ReadBack() {
     const Cell* best = &At(num_layers_, 0);
-    for (int bucket = 1; bucket < kBuckets; ++bucket) {
+    for (int bucket = 1; bucket < num_buckets_; ++bucket) {
       const Cell& cell = At(num_layers_, bucket);
       if (cell.seconds < best->seconds) best = &cell;
     }
@@ -121,6 +125,7 @@ class Search {
 
   const GroupOptions& options_;
   const int num_layers_;
+  const int num_buckets_;
   std::vector<int> order_;
   std::vector<Cell> cells_;  // [layers covered][bucket]
   std::vector<PlacedGroup> groups_;
