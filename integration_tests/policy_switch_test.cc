@@ -122,6 +122,8 @@ TEST(PolicySwitch, AtANamedStepThoughTheCoordinatorIsKilled) {
   const CommandResult result = client->Wait(120);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(nlohmann::json::parse(result.out)["step"], at);
+  // The switch is told before the first step under its plan has run.
+  ASSERT_TRUE(ReachesStep(service, job, at));
   EXPECT_EQ(service.Ebb({"policy", job, "none", "--at-step", absl::StrCat(at)})
                 .exit_code,
             5);

@@ -85,7 +85,8 @@ TEST(Main, AnExportThatFailsSaysWhy) {
   const Outcome none =
       RunWorker("--export " + directory + " --to " + directory + "/hf");
   EXPECT_EQ(none.exit_code, 64 + 9);  // FAILED_PRECONDITION
-  EXPECT_THAT(none.text, HasSubstr("ebb-worker: the job has no checkpoint"));
+  EXPECT_THAT(none.text,
+              HasSubstr("ebb-worker: the job has no complete checkpoint"));
   const Outcome relative = RunWorker("--export " + directory + " --to hf");
   EXPECT_EQ(relative.exit_code, 64 + 3);  // INVALID_ARGUMENT
 }
