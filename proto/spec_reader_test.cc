@@ -657,11 +657,11 @@ TEST(SpecReader, ReadsTheSetsOfOneSection) {
   const std::vector<std::string> sets = {
       "memory.policy=custom", "memory.recompute=[gelu]", "memory.budget=2KiB",
       "memory.offload_dir=below"};
-  const SpecReading reading = ReadSets("memory", sets, "/work");
+  const SpecReading reading = ReadSets("memory", sets, "/specs");
   ASSERT_TRUE(reading.status.ok()) << reading.status;
   EXPECT_EQ(reading.spec.memory().policy(), v1::POLICY_CUSTOM);
   EXPECT_EQ(reading.spec.memory().budget(), 2048);
-  EXPECT_EQ(reading.spec.memory().offload_dir(), "/work/below");
+  EXPECT_EQ(reading.spec.memory().offload_dir(), "/specs/below");
   EXPECT_FALSE(reading.spec.memory().has_group()) << "no defaults";
   EXPECT_EQ(reading.places.at("memory.budget").file, "--set memory.budget");
 

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/device.h"
-#include "kernels/philox.h"
 #include "kernels/status.h"
 #include "nlohmann/json.hpp"
 #include "proto/convert.h"
@@ -20,6 +18,7 @@
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
 #include "worker/runtime/op_times.h"
+#include "worker/runtime/random_tokens.h"
 #include "worker/runtime/timing_device.h"
 
 namespace ebb {
@@ -30,24 +29,6 @@ namespace {
 constexpr int kMostLayers = 4;
 constexpr int kMostMicrobatches = 2;
 constexpr int kTimedSteps = 3;
-
-class RandomTokens final : public BatchSource {
- public:
-  explicit RandomTokens(int64_t vocab) : vocab_(vocab) {}
-
-  absl::Status Fill(int64_t first_sequence, std::span<int32_t> tokens,
-                    std::span<int32_t> targets) override {
-    for (size_t n = 0; n < tokens.size(); ++n) {
-      const auto draw = philox::Draw(philox::Key(1, 2), n, first_sequence, 0);
-      tokens[n] = static_cast<int32_t>(draw[0] % vocab_);
-      targets[n] = static_cast<int32_t>(draw[1] % vocab_);
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const int64_t vocab_;
-};
 
 // The job with few layers and microbatches: with as many layers as fit.
 absl::StatusOr<JobPrograms> LowerSmallJob(JobSpec& spec, const Device& device) {

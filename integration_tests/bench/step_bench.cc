@@ -13,7 +13,6 @@
 #include "kernels/op_call.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/op_def.h"
-#include "kernels/philox.h"
 #include "kernels/status.h"
 #include "server/planner/plan_job.h"
 #include "worker/program/cost_profile.h"
@@ -22,28 +21,11 @@
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
 #include "worker/runtime/op_times.h"
+#include "worker/runtime/random_tokens.h"
 #include "worker/runtime/timing_device.h"
 
 namespace ebb::bench {
 namespace {
-
-class RandomTokens final : public BatchSource {
- public:
-  explicit RandomTokens(int64_t vocab) : vocab_(vocab) {}
-
-  absl::Status Fill(int64_t first_sequence, std::span<int32_t> tokens,
-                    std::span<int32_t> targets) override {
-    for (size_t n = 0; n < tokens.size(); ++n) {
-      const auto draw = philox::Draw(philox::Key(1, 2), n, first_sequence, 0);
-      tokens[n] = static_cast<int32_t>(draw[0] % vocab_);
-      targets[n] = static_cast<int32_t>(draw[1] % vocab_);
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const int64_t vocab_;
-};
 
 double ProductFlops(const Instruction& instruction) {
   const OpDef& def = GetOpDef(instruction.op);
