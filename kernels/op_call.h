@@ -36,6 +36,8 @@ struct StepScalars {
                                // microbatch's first sequence
 };
 
+struct RowStage;
+
 // One call of a kernel. `slots` and `grads` are indexed by the op's slot enum.
 // Forward: reads and writes `slots`. Backward: reads the slots that the op
 // declares for the bound gradients and the gradients of its outputs
@@ -54,6 +56,10 @@ struct OpCall {
                                   // sees, counted as in row_loop.h; above 0 in
                                   // a chunked head and in row loops
   const StepScalars* scalars = nullptr;
+  // Ops with `takes_tail`: an op that treats every element alone, which the
+  // kernel runs on each block of its result while that is in the cache
+  // (kernels/row_loop.h). Null: none.
+  const RowStage* tail = nullptr;
 };
 
 // A stream of ordered work on a device. On CPU calls run in order at once.

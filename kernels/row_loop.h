@@ -1,7 +1,9 @@
 // Several ops that treat every row alone, run as one: a block of rows goes
-// through all of them while it is in the cache, then the next block. The
-// kernels are the ops' own, called on some rows, so a fused sequence gives the
-// bits of the sequence. Plain data.
+// through all of them while it is in the cache, then the next block. And the
+// tail of a matrix product: an op that treats every element alone, run on each
+// block of the result as it is finished. The kernels are the ops' own, called
+// on some rows, of a tail on some columns, so a fused sequence gives the bits
+// of the sequence. Plain data.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +42,8 @@ struct RowOperand {
   int64_t scratch_offset = -1;
 };
 
-// One op of a loop. `call` binds all rows; the loop cuts copies of it.
+// One op of a loop, or a tail, whose operands all have storage. `call` binds
+// all rows; copies of it are cut.
 struct RowStage {
   Kernel kernel = nullptr;
   const OpCall* call = nullptr;

@@ -76,10 +76,9 @@ void DescribeWork(const Program& program, StepMeasurement& to) {
     to.products.push_back({shape, count});
 }
 
-// "add", or "add+layer_norm" for a row loop.
+// "add", or "add+layer_norm" for a row loop or a product with its tail.
 std::string OpsOfLaunch(const Block& block, const Instruction& first) {
   std::string ops = GetOpDef(first.op).name;
-  if (first.slice_rows == 0) return ops;
   for (size_t n = &first - block.instructions.data() + 1;
        n < block.instructions.size() && block.instructions[n].continues; ++n) {
     absl::StrAppend(&ops, "+", GetOpDef(block.instructions[n].op).name);

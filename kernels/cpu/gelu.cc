@@ -61,20 +61,29 @@ void GeluBackwardElements(const T* x, const T* dy, T* dx, size_t size) {
   });
 }
 
-void GeluForwardRange(const OpCall& call, size_t begin, size_t end) {
-  WithElementType(call.slots[gelu::kX].type.dtype, [&](auto element) {
+void GeluForwardRows(const OpCall& call, int64_t begin, int64_t end) {
+  const Tensor& x = call.slots[gelu::kX];
+  const Tensor& y = call.slots[gelu::kY];
+  WithElementType(x.type.dtype, [&](auto element) {
     using T = decltype(element);
-    GeluForwardElements(call.slots[gelu::kX].as<T>() + begin,
-                        call.slots[gelu::kY].as<T>() + begin, end - begin);
+    for (int64_t n = begin; n < end; ++n) {
+      GeluForwardElements(x.as<T>() + n * x.row_stride,
+                          y.as<T>() + n * y.row_stride, x.type.dims[1]);
+    }
   });
 }
 
-void GeluBackwardRange(const OpCall& call, size_t begin, size_t end) {
-  WithElementType(call.slots[gelu::kX].type.dtype, [&](auto element) {
+void GeluBackwardRows(const OpCall& call, int64_t begin, int64_t end) {
+  const Tensor& x = call.slots[gelu::kX];
+  const Tensor& dy = call.grads[gelu::kY];
+  const Tensor& dx = call.grads[gelu::kX];
+  WithElementType(x.type.dtype, [&](auto element) {
     using T = decltype(element);
-    GeluBackwardElements(call.slots[gelu::kX].as<T>() + begin,
-                         call.grads[gelu::kY].as<T>() + begin,
-                         call.grads[gelu::kX].as<T>() + begin, end - begin);
+    for (int64_t n = begin; n < end; ++n) {
+      GeluBackwardElements(x.as<T>() + n * x.row_stride,
+                           dy.as<T>() + n * dy.row_stride,
+                           dx.as<T>() + n * dx.row_stride, x.type.dims[1]);
+    }
   });
 }
 
@@ -86,20 +95,22 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ebb::cpu {
 
-HWY_EXPORT(GeluForwardRange);
-HWY_EXPORT(GeluBackwardRange);
+HWY_EXPORT(GeluForwardRows);
+HWY_EXPORT(GeluBackwardRows);
 
 void GeluForward(const OpCall& call, Stream) {
-  ParallelFor(call.slots[gelu::kX].type.num_elements(), kElementGrain,
+  const TensorType& type = call.slots[gelu::kX].type;
+  ParallelFor(type.dims[0], RowGrain(type.dims[1]),
               [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(GeluForwardRange)(call, begin, end);
+                HWY_DYNAMIC_DISPATCH(GeluForwardRows)(call, begin, end);
               });
 }
 
 void GeluBackward(const OpCall& call, Stream) {
-  ParallelFor(call.slots[gelu::kX].type.num_elements(), kElementGrain,
+  const TensorType& type = call.slots[gelu::kX].type;
+  ParallelFor(type.dims[0], RowGrain(type.dims[1]),
               [&](int64_t begin, int64_t end) {
-                HWY_DYNAMIC_DISPATCH(GeluBackwardRange)(call, begin, end);
+                HWY_DYNAMIC_DISPATCH(GeluBackwardRows)(call, begin, end);
               });
 }
 

@@ -77,7 +77,8 @@ void LinearForward(const OpCall& call, Stream) {
                     .c_dtype = y.type.dtype,
                     .c = y.data,
                     .c_stride = y.row_stride,
-                    .bias = call.slots[linear::kBias].data},
+                    .bias = call.slots[linear::kBias].data,
+                    .tail = call.tail},
                    call.workspace, call.workspace_bytes);
 }
 
@@ -98,7 +99,8 @@ void LinearBackward(const OpCall& call, Stream) {
                       .b_stride = weight.row_stride,
                       .c_dtype = dx.type.dtype,
                       .c = dx.data,
-                      .c_stride = dx.row_stride},
+                      .c_stride = dx.row_stride,
+                      .tail = call.tail},
                      call.workspace, call.workspace_bytes);
   }
   if (const Tensor& dweight = call.grads[linear::kWeight]; dweight.bound()) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/row_loop.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/tensor.h"
 
@@ -206,6 +207,8 @@ StridedProduct Part(const StridedProduct& product, Range rows, Range columns) {
       moved(product.c, rows.begin * product.c_stride + columns.begin,
             product.c_dtype)));
   part.bias = moved(product.bias, columns.begin, product.dtype);
+  part.first_row += rows.begin;
+  part.first_column += columns.begin;
   return part;
 }
 
@@ -219,6 +222,12 @@ Shape ShapeOf(const StridedProduct& product, int threads) {
           .b_transposed = product.b_transposed,
           .bias = product.bias != nullptr,
           .add = product.add};
+}
+
+void FinishRows(const StridedProduct& product) {
+  if (product.tail == nullptr) return;
+  RunTail(*product.tail, {product.first_row, product.first_row + product.m},
+          {product.first_column, product.first_column + product.n});
 }
 
 // The device turns the library's exception into a status.
@@ -236,6 +245,7 @@ bool MultiplyByOneDnn(const StridedProduct& product, void* workspace,
     Entry& entry = EntryFor(ShapeOf(product, NumThreads()));
     if (!entry.usable() || entry.scratch_bytes > workspace_bytes) return false;
     Check(Execute(entry, ArgumentsOf(entry, 0), product, workspace));
+    FinishRows(product);
     return true;
   }
   const int num_parts = static_cast<int>(std::min<int64_t>(
@@ -260,7 +270,11 @@ bool MultiplyByOneDnn(const StridedProduct& product, void* workspace,
       const dnnl_status_t status = Execute(
           *entries[part], *entries[part]->arguments[part], rows_of(part),
           static_cast<char*>(workspace) + part * part_bytes);
-      if (status != dnnl_success) failure = status;
+      if (status != dnnl_success) {
+        failure = status;
+      } else {
+        FinishRows(rows_of(part));
+      }
     }
   });
   Check(failure);

@@ -63,6 +63,22 @@ void RunWhole(const RowStage& stage, Stream stream) {
 
 }  // namespace
 
+void RunTail(const RowStage& stage, Range rows, Range columns) {
+  CutCall cut(stage);
+  cut.call.row_offset += rows.begin;
+  for (const RowOperand& operand : stage.rows) {
+    Tensor& tensor =
+        operand.gradient ? cut.grads[operand.slot] : cut.slots[operand.slot];
+    EBB_CHECK(tensor.type.rank == 2);
+    tensor.data = tensor.as<std::byte>() +
+                  (rows.begin * tensor.row_stride + columns.begin) *
+                      DTypeBytes(tensor.type.dtype);
+    tensor.type.dims[0] = rows.end - rows.begin;
+    tensor.type.dims[1] = columns.end - columns.begin;
+  }
+  stage.kernel(cut.call, nullptr);
+}
+
 void RunRowLoop(const RowLoop& loop, Stream stream) {
   for (const RowStage& stage : loop.stages) {
     if (stage.whole_gradients != 0) RunWhole(stage, stream);

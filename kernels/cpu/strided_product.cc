@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "kernels/cpu/row_loop.h"
 #include "kernels/ops/workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,6 +32,15 @@ struct StridedScratch {
   float* packed_a;  // a block
   float* sums;      // of a bf16 result
 };
+
+inline void FinishBlock(const StridedProduct& p, size_t row, size_t rows,
+                        size_t column, size_t columns) {
+  if (p.tail == nullptr) return;
+  const int64_t first_row = p.first_row + static_cast<int64_t>(row);
+  const int64_t first_column = p.first_column + static_cast<int64_t>(column);
+  RunTail(*p.tail, {first_row, first_row + static_cast<int64_t>(rows)},
+          {first_column, first_column + static_cast<int64_t>(columns)});
+}
 
 }  // namespace ebb::cpu
 #endif  // EBB_KERNELS_CPU_STRIDED_PRODUCT_ONCE
@@ -121,7 +131,9 @@ void MultiplyTyped(const StridedProduct& p, const StridedScratch& scratch) {
                            p.add || bias != nullptr || block > 0, sums.data,
                            sums.stride, columns);
           }
-          if (end == num_blocks) RoundSums(sums, c, p.c_stride, rows, columns);
+          if (end < num_blocks) continue;
+          RoundSums(sums, c, p.c_stride, rows, columns);
+          FinishBlock(p, row, rows, column, columns);
         }
       }
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/ops/workspace.h"
+#include "kernels/row_loop.h"
 #include "kernels/tensor.h"
 
 namespace ebb::cpu {
@@ -33,6 +34,10 @@ struct StridedProduct {
   int64_t num_terms = 1;
   int64_t a_term_stride = 0;
   int64_t b_term_stride = 0;
+  // Runs on each block of C as it is finished (null: nothing), and where C lies
+  // in the result that it counts from.
+  const RowStage* tail = nullptr;
+  int64_t first_row = 0, first_column = 0;
 };
 
 // Computes the product on the calling thread, in the scratch that

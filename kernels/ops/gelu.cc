@@ -50,6 +50,7 @@ constinit const OpDef kDef = {
     .backward_flops = BackwardFlops,
     .may_overwrite = kMayOverwrite,
     .row_slots = Reads(kX, kY),
+    .is_elementwise = true,
 };
 
 }  // namespace ebb::gelu

@@ -65,6 +65,7 @@ constinit const OpDef kDef = {
     .backward_flops = BackwardFlops,
     .workspace_bytes = LinearWorkspaceBytes,
     .product_flops = ProductFlops,
+    .takes_tail = true,
     .is_product = true,
 };
 

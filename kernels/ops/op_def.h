@@ -97,6 +97,13 @@ struct OpDef {
   // on whole params. The kernel may then be given some rows, with row_offset
   // the first, and gives the same bits (kernels/row_loop.h).
   uint32_t row_slots = 0;
+  // Element (n, d) of the written row slots depends on element (n, d) of the
+  // others alone: the kernel may be given some rows and columns, as the tail of
+  // a product.
+  bool is_elementwise = false;
+  // The kernels run OpCall::tail on the blocks of the output and, backward, of
+  // the gradient of the first slot, one kInput.
+  bool takes_tail = false;
   // The output comes from matrix products, or is theirs turned and takes its
   // place (rope, whose input nobody reads later): policy `cheap` keeps it.
   bool is_product = false;

@@ -69,8 +69,16 @@ std::string Operands(const Instruction& instruction) {
   if (instruction.slice_rows > 0) {
     absl::StrAppend(&text, "  loop over ", instruction.slice_rows, " rows");
   }
-  if (instruction.continues) absl::StrAppend(&text, "  in the loop");
   return text;
+}
+
+// How an instruction belongs to the one that it continues.
+const char* ContinuesText(const Block& block, size_t number) {
+  size_t n = number - 1;
+  if (!block.instructions[n].continues) return "";
+  while (block.instructions[n].continues) --n;
+  return block.instructions[n].slice_rows > 0 ? "  in the loop"
+                                              : "  on each block of it";
 }
 
 const char* IterationsText(Iterations iterations) {
@@ -159,9 +167,10 @@ std::string InstructionLine(const Block& block, const Instruction& instruction,
     return absl::StrFormat("%3d copy    load      %-24s %s", number, name,
                            Operands(instruction));
   }
-  return absl::StrFormat("%3d compute %-9s %-24s %-16s %s", number,
+  return absl::StrFormat("%3d compute %-9s %-24s %-16s %s%s", number,
                          PhaseName(instruction.phase), name,
-                         GetOpDef(instruction.op).name, Operands(instruction));
+                         GetOpDef(instruction.op).name, Operands(instruction),
+                         ContinuesText(block, number));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Which instructions join a loop, and how many rows a block of it has.
+// Which instructions join a loop or a product, and how many rows a block of a
+// loop has.
 #include "worker/program/fuse.h"
 
 #include <algorithm>
@@ -73,6 +74,57 @@ void AddWritten(const DraftInstruction& instruction, std::set<int>& written) {
   }
 }
 
+// The next instruction that is no drop.
+size_t NextWork(const std::vector<DraftInstruction>& list, size_t n) {
+  while (n < list.size() && list[n].kind == InstructionKind::kDrop) ++n;
+  return n;
+}
+
+// Moves instruction `next` to `end`, before the drops between them.
+void MoveUp(std::vector<DraftInstruction>& list, size_t end, size_t next) {
+  std::rotate(list.begin() + end, list.begin() + next, list.begin() + next + 1);
+}
+
+bool IsWholeMatrix(const DraftOperand& operand) {
+  return operand.type.rank == 2 && operand.byte_offset == 0 &&
+         operand.byte_offset_stride == 0 &&
+         operand.row_stride == operand.type.row_elements();
+}
+
+// What a tail would be run on: the operand in which the product leaves its
+// result. Null if it has none.
+const DraftOperand* ResultForTail(const DraftInstruction& product) {
+  if (product.kind != InstructionKind::kCompute) return nullptr;
+  const OpDef& def = GetOpDef(product.op);
+  if (!def.takes_tail) return nullptr;
+  for (const DraftOperand& operand : product.operands) {
+    const Role role = def.slots[operand.slot].role;
+    const Role wanted = product.backward_kernel ? Role::kInput : Role::kOutput;
+    if (operand.written && role == wanted && IsWholeMatrix(operand)) {
+      return &operand;
+    }
+  }
+  return nullptr;
+}
+
+// Whether `next` reads `result`, element by element, and works on nothing but
+// matrices of that type.
+bool CanBeTail(const DraftInstruction& next, const DraftOperand& result) {
+  if (next.kind != InstructionKind::kCompute ||
+      !GetOpDef(next.op).is_elementwise || next.workspace_bytes > 0) {
+    return false;
+  }
+  bool reads = false;
+  for (const DraftOperand& operand : next.operands) {
+    if (!IsRowOperand(next, operand) || operand.type != result.type ||
+        !IsWholeMatrix(operand)) {
+      return false;
+    }
+    reads = reads || (!operand.written && operand.storage == result.storage);
+  }
+  return reads;
+}
+
 // Finds the end of the loop that could begin at `first`; the drops within it
 // are moved behind it.
 size_t GrowLoop(std::vector<DraftInstruction>& list, size_t first) {
@@ -82,19 +134,28 @@ size_t GrowLoop(std::vector<DraftInstruction>& list, size_t first) {
   std::set<int> written;
   AddWritten(list[first], written);
   while (true) {
-    size_t next = end;
-    while (next < list.size() && list[next].kind == InstructionKind::kDrop) {
-      ++next;
-    }
+    const size_t next = NextWork(list, end);
     if (next == list.size() || LoopRows(list[next]) != rows ||
         SumsOverRows(list[next]) || !Touches(list[next], written)) {
       return end;
     }
     AddWritten(list[next], written);
-    std::rotate(list.begin() + end, list.begin() + next,
-                list.begin() + next + 1);
+    MoveUp(list, end, next);
     ++end;
   }
+}
+
+// Makes the instruction after `first` its tail, if both are made for that.
+bool TakeTail(std::vector<DraftInstruction>& list, size_t first) {
+  const DraftOperand* const result = ResultForTail(list[first]);
+  const size_t next = NextWork(list, first + 1);
+  if (result == nullptr || next == list.size() ||
+      !CanBeTail(list[next], *result)) {
+    return false;
+  }
+  MoveUp(list, first + 1, next);
+  list[first + 1].continues = true;
+  return true;
 }
 
 // Rows of a block, of which each thread should have one.
@@ -116,11 +177,15 @@ size_t EndOfLoop(const DraftBlock& block, size_t first) {
   return end;
 }
 
-void FuseRows(Draft& draft, const Backend& backend) {
+void Fuse(Draft& draft, const Backend& backend) {
   if (backend.kind != "cpu") return;
   for (DraftBlock& block : draft.microbatch) {
     std::vector<DraftInstruction>& list = block.instructions;
     for (size_t first = 0; first < list.size();) {
+      if (TakeTail(list, first)) {
+        first += 2;
+        continue;
+      }
       const size_t end = GrowLoop(list, first);
       if (end > first + 1) {
         int64_t row_bytes = 0;

@@ -1,7 +1,8 @@
 // The fusion pass: adjacent instructions that treat every row alone and hand
 // values to one another become one row loop (kernels/row_loop.h), which reads
-// and writes those values while they are in the cache. The kernels stay the
-// same, so fusion changes no bit.
+// and writes those values while they are in the cache; one that treats every
+// element alone becomes the tail of the matrix product before it. The kernels
+// stay the same, so fusion changes no bit.
 #pragma once
 
 #include "kernels/backend.h"
@@ -9,9 +10,9 @@
 
 namespace ebb {
 
-// Marks the loops. Comes before liveness. Only for backends that run loops
+// Marks loops and tails. Comes before liveness. Only for backends that run them
 // (cpu).
-void FuseRows(Draft& draft, const Backend& backend);
+void Fuse(Draft& draft, const Backend& backend);
 
 // Gives intermediates of loops that nobody else uses a place in the loop's
 // scratch instead of storage of their own. Comes within liveness, when it is
@@ -20,7 +21,7 @@ void FuseRows(Draft& draft, const Backend& backend);
 void MoveToScratch(DraftBlock& block, const std::vector<bool>& can_move,
                    Draft& draft, const Backend& backend);
 
-// One past the last instruction of the loop that begins at `first`.
+// One past the last instruction of the loop, or tail, that begins at `first`.
 size_t EndOfLoop(const DraftBlock& block, size_t first);
 
 }  // namespace ebb

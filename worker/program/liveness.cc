@@ -193,8 +193,9 @@ class Analysis {
     }
   }
 
-  // Storages of a row loop live through all of it, since its instructions run
-  // block by block of rows; those that nobody outside it uses need no storage.
+  // Storages of a row loop, or of a product and its tail, live through all of
+  // it, since its instructions run block by block; those of a loop that nobody
+  // outside it uses need no storage.
   void SettleLoops(DraftBlock& block) {
     std::vector<bool> taken(draft_.storages.size(), false);
     for (const Storage& storage : draft_.storages) {
@@ -203,14 +204,15 @@ class Analysis {
     std::vector<bool> can_move(draft_.storages.size(), false);
     const auto for_each_loop = [&](const auto& visit) {
       for (size_t i = 0; i < block.instructions.size(); ++i) {
-        if (block.instructions[i].slice_rows == 0) continue;
         const size_t end = EndOfLoop(block, i);
+        if (end == i + 1) continue;
         visit(i, end, block.first_line + static_cast<int>(i),
               block.first_line + static_cast<int>(end) - 1);
       }
     };
     for_each_loop([&](size_t begin, size_t end, int first, int last) {
       for (size_t i = begin; i < end; ++i) {
+        if (block.instructions[begin].slice_rows == 0) break;
         for (const DraftOperand& operand : block.instructions[i].operands) {
           const Storage& storage = draft_.storages[operand.storage];
           can_move[operand.storage] =

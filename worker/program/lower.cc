@@ -299,7 +299,7 @@ absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
   drafter.WriteBackward();
   drafter.WriteUpdate(optimizer);
   Draft draft = std::move(drafter).Take();
-  FuseRows(draft, backend);
+  Fuse(draft, backend);
   EBB_RETURN_IF_ERROR(InsertCopies(draft));
   EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/true, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
@@ -319,7 +319,7 @@ LayerSegment ForwardSegment(const Graph& graph) {
 absl::StatusOr<Program> Finish(Drafter drafter, int num_microbatches,
                                const Backend& backend) {
   Draft draft = std::move(drafter).Take();
-  FuseRows(draft, backend);
+  Fuse(draft, backend);
   EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/false, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
 }

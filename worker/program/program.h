@@ -122,9 +122,10 @@ struct Instruction {
   std::vector<Operand> operands;
   int32_t workspace = -1;  // buffer, in `allocates` and `frees` too; -1: none
 
-  // Row loops (kernels/row_loop.h): the first instruction of one has the rows
-  // of a block and of the whole, the others continue it. All run when the first
-  // does; what they use is alive from the first to the last.
+  // Row loops and tails (kernels/row_loop.h): the first instruction of a loop
+  // has the rows of a block and of the whole, the others continue it; a tail
+  // continues a product. All run when the first does; what they use is alive
+  // from the first to the last.
   bool continues = false;
   int64_t slice_rows = 0;
   int64_t loop_rows = 0;

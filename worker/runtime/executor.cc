@@ -154,7 +154,10 @@ void Executor::BuildCalls() {
       BuildCall(block, block.instructions[n], calls_[b][n]);
     }
     for (size_t n = 0; n < calls_[b].size(); ++n) {
-      if (block.instructions[n].slice_rows > 0) BuildLoop(calls_[b], n);
+      if (n + 1 < calls_[b].size() && !block.instructions[n].continues &&
+          block.instructions[n + 1].continues) {
+        BuildLoop(calls_[b], n);
+      }
     }
   }
 }
@@ -199,7 +202,7 @@ void Executor::BuildCall(const Block& block, const Instruction& instruction,
   }
 }
 
-// Which operands a row loop cuts.
+// Which operands a row loop or a product with a tail cuts.
 void Executor::BuildRows(Call& call) {
   const Instruction& instruction = *call.instruction;
   for (const Operand& operand : instruction.operands) {
@@ -226,6 +229,9 @@ void Executor::BuildLoop(std::vector<Call>& calls, size_t first) {
           Reads(operand.slot);
     }
     calls[first].stages.push_back(stage);
+  }
+  if (calls[first].instruction->slice_rows == 0) {
+    calls[first].call.tail = &calls[first].stages.back();
   }
 }
 
@@ -379,13 +385,16 @@ absl::Status Executor::Launch(std::vector<Call>& calls, size_t n,
     for (size_t s = 0; s < call.stages.size(); ++s) {
       Prepare(calls[n + s], iteration);
     }
-    EBB_RETURN_IF_ERROR(device_.LaunchRows(
-        {.stages = call.stages,
-         .num_rows = instruction.loop_rows,
-         .slice_rows = instruction.slice_rows,
-         .scratch = call.workspace.as<std::byte>(),
-         .thread_scratch_bytes = instruction.thread_scratch_bytes},
-        nullptr));
+    EBB_RETURN_IF_ERROR(
+        instruction.slice_rows == 0
+            ? device_.Launch(call.kernel, call.call, nullptr)
+            : device_.LaunchRows(
+                  {.stages = call.stages,
+                   .num_rows = instruction.loop_rows,
+                   .slice_rows = instruction.slice_rows,
+                   .scratch = call.workspace.as<std::byte>(),
+                   .thread_scratch_bytes = instruction.thread_scratch_bytes},
+                  nullptr));
   }
   // FLOPs are those of the model: the update is not part of it.
   if (instruction.phase == Phase::kUpdate) return absl::OkStatus();
