@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -115,7 +116,7 @@ class CommandLine : public testing::Test {
 
 TEST_F(CommandLine, SurfaceIsFrozen) {
   EXPECT_EQ(CommandSurface(), R"(ebb --help --output --server
-plan --help SPEC --set --dump --rank --profile --graph --budget --time-limit --check
+plan --help SPEC --set --dump --rank --profile --accounting --svg --graph --budget --time-limit --check
 submit --help SPEC --set --watch --wait --request-id
 list --help --state --all
 get --help JOB
@@ -185,8 +186,6 @@ TEST_F(CommandLine, OutputThatCannotBeWrittenIsAnError) {
 TEST_F(CommandLine, WhatIsNotBuiltSaysSo) {
   EXPECT_EQ(Run({"resume", "a1b2c3d4", "--prompt", "x"}), 2);
   EXPECT_EQ(err_.str(), "ebb: the command resume is not built yet\n");
-  EXPECT_EQ(Run({"plan", "spec.yaml", "--svg", "FILE"}), 2);
-  EXPECT_THAT(err_.str(), HasSubstr("not built yet"));
   EXPECT_EQ(Run({"list", "--server", "example.org:9000"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("token"));
 }
@@ -903,6 +902,100 @@ TEST_F(CommandLine, APlanThatDoesNotFitIsShown) {
   EXPECT_EQ(nlohmann::json::parse(out_.str())["fits"], false);
   EXPECT_EQ(nlohmann::json::parse(err_.str())["error"]["code"],
             "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--svg", "-"}), 9);
+  EXPECT_THAT(out_.str(), HasSubstr("does not fit its budget of 1.00 KiB"));
+}
+
+v1::PlanJobResponse PlanWithViews() {
+  v1::PlanJobResponse response;
+  response.mutable_plan()->set_policy("none");
+  response.mutable_plan()->set_fits(true);
+  v1::Timeline& timeline = *response.mutable_timeline();
+  timeline.set_num_instructions(3);
+  timeline.set_num_microbatches(4);
+  v1::TimelinePoint* const point = timeline.add_points();
+  point->set_num_instructions(3);
+  (*point->mutable_memory())["saved"] = 3 << 20;
+  response.mutable_paper_accounting()->set_model_flops(2e9);
+  return response;
+}
+
+TEST_F(CommandLine, PlanDrawsTheTimeline) {
+  service_.SetPlan(PlanWithViews());
+  EXPECT_EQ(Run({"plan", "spec.yaml"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("one of 4 equal microbatches"));
+  EXPECT_THAT(out_.str(), HasSubstr("3.00 MiB |sss"));
+  // Scripts get what they ask for.
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--output", "json"}), 0);
+  EXPECT_FALSE(nlohmann::json::parse(out_.str()).contains("timeline"));
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--output", "json", "--svg", "step.svg"}),
+            0);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["timeline"]["num_microbatches"],
+            4);
+  std::ifstream file(directory_ + "/step.svg");
+  std::string first;
+  std::getline(file, first);
+  EXPECT_THAT(first, StartsWith("<svg xmlns="));
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--svg", "-"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("<svg xmlns="));
+}
+
+TEST_F(CommandLine, APictureThatCannotBeWrittenIsAnError) {
+  service_.SetPlan(PlanWithViews());
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--svg", "missing/step.svg"}), 5);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_THAT(err_.str(), HasSubstr("--svg: cannot write"));
+  EXPECT_THAT(err_.str(), HasSubstr("No such file or directory"));
+  // A disk that is full in the midst of it.
+  const auto old_handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
+  rlimit limit = old_limit;
+  limit.rlim_cur = 512;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const int code = Run({"plan", "spec.yaml", "--svg", "step.svg"});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old_limit), 0);
+  signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(code, 5);
+  EXPECT_THAT(err_.str(), HasSubstr("File too large"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/step.svg"));
+}
+
+TEST_F(CommandLine, PicturesHaveAPlaceOfTheirOwn) {
+  service_.SetPlan(PlanWithViews());
+  EXPECT_EQ(Run({"plan", "--graph", "graph.json", "--budget", "1", "--svg",
+                 "step.svg"}),
+            2);
+  EXPECT_THAT(err_.str(), HasSubstr("--accounting and --svg"));
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--svg", ""}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--svg: must not be empty"));
+  using Options = std::vector<std::string>;
+  for (const Options& option : {Options{"--output", "json"}, Options{"--dump"},
+                                Options{"--accounting", "paper"}}) {
+    Options arguments = {"plan", "spec.yaml", "--svg", "-"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    EXPECT_EQ(Run(arguments), 2);
+    EXPECT_EQ(out_.str(), "");
+    EXPECT_THAT(err_.str(), HasSubstr("the picture takes standard output"));
+  }
+}
+
+TEST_F(CommandLine, PlanCountsAsPapersDo) {
+  service_.SetPlan(PlanWithViews());
+  EXPECT_EQ(Run({"plan", "spec.yaml"}), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("Korthikanti")));
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--accounting", "paper"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("what Korthikanti et al. 2022 count"));
+  EXPECT_EQ(
+      Run({"plan", "spec.yaml", "--accounting", "paper", "--output", "json"}),
+      0);
+  EXPECT_EQ(
+      nlohmann::json::parse(out_.str())["paper_accounting"]["model_flops"],
+      2e9);
+  EXPECT_EQ(Run({"plan", "spec.yaml", "--accounting", "folklore"}), 2);
+  EXPECT_EQ(err_.str(),
+            "ebb: --accounting: got folklore: must be paper; leave it out for "
+            "what Ebb stores alone\n");
 }
 
 TEST_F(CommandLine, PlanOfAGraph) {

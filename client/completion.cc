@@ -151,6 +151,8 @@ Completion CompleteValue(
     completion.files = true;
   } else if (value == "FORMAT") {
     add({"table", "json", "jsonl"});
+  } else if (value == "ACCOUNTING") {
+    add({"paper"});
   } else if (value == "STATE") {
     add(StateWords());
   } else if (value == "SHELL") {

@@ -60,6 +60,8 @@ TEST(Completion, ValuesOfOptions) {
               ElementsAre("table", "json", "jsonl"));
   EXPECT_THAT(CompleteWords({"list", "--state", "c"}).words,
               ElementsAre("cancelling", "cancelled"));
+  EXPECT_THAT(CompleteWords({"plan", "--accounting", ""}).words,
+              ElementsAre("paper"));
   EXPECT_THAT(CompleteWords({"logs", "--rank", ""}).words, IsEmpty());
   EXPECT_THAT(CompleteWords({"completion", ""}).words,
               ElementsAre("bash", "zsh", "fish"));

@@ -26,6 +26,7 @@
 #include "server/job_state.h"
 #include "server/live_job.h"
 #include "server/log_file.h"
+#include "server/plan_views.h"
 #include "server/policy_switch.h"
 
 namespace ebb {
@@ -63,6 +64,22 @@ bool IsJobId(const std::string& id) {
 
 absl::Status NoSuchJob(const std::string& id) {
   return absl::NotFoundError(absl::StrCat("no such job: '", OneLine(id), "'"));
+}
+
+// What is asked for besides the plan.
+absl::Status CheckViews(const v1::PlanJobRequest& request) {
+  const int points = request.timeline_points();
+  if (points < 0 || points > kMaxTimelinePoints) {
+    return FieldError("timeline_points", absl::StrCat(points),
+                      "must be a number of points",
+                      absl::StrCat("use 0 to ", kMaxTimelinePoints));
+  }
+  if (!request.accounting().empty() && request.accounting() != "paper") {
+    return FieldError("accounting", OneLine(request.accounting()),
+                      "must be a known accounting",
+                      "use paper, or leave it out for what Ebb stores");
+  }
+  return absl::OkStatus();
 }
 
 // Whether the request can be answered by any checkpoint of a model with this
@@ -316,6 +333,7 @@ absl::Status Coordinator::CheckJob(const v1::CheckJobRequest& request) {
 
 absl::StatusOr<v1::PlanJobResponse> Coordinator::PlanJob(
     const v1::PlanJobRequest& request, const std::function<bool()>& cancelled) {
+  EBB_RETURN_IF_ERROR(CheckViews(request));
   EBB_ASSIGN_OR_RETURN(
       Planned planned,
       PlanSpec(request.spec(), /*allow_built_in=*/!request.profile()));
@@ -337,6 +355,15 @@ absl::StatusOr<v1::PlanJobResponse> Coordinator::PlanJob(
     EBB_ASSIGN_OR_RETURN(
         *response.mutable_dump(),
         parts_.dump_job(planned.spec, planned.plan, planned.plan.backend));
+  }
+  if (request.timeline_points() > 0) {
+    EBB_ASSIGN_OR_RETURN(
+        *response.mutable_timeline(),
+        TimelineOfPlan(planned.spec, planned.plan, request.timeline_points()));
+  }
+  if (!request.accounting().empty()) {
+    EBB_ASSIGN_OR_RETURN(*response.mutable_paper_accounting(),
+                         PaperAccountingOfPlan(planned.spec, planned.plan));
   }
   *response.mutable_plan() = PlanToMessage(planned.plan);
   *response.mutable_effective_spec() = std::move(planned.effective);

@@ -157,6 +157,27 @@ TEST(Coordinator, PlansWithMeasuredTimesOnRequest) {
       test->PlanJob(plan, [] { return false; }).status()));
 }
 
+TEST(Coordinator, ViewsOfAPlanAreAskedForInWordsItKnows) {
+  TestCoordinator test;
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = TestCoordinator::Spec();
+  EXPECT_FALSE(
+      test->PlanJob(request, [] { return false; })->has_paper_accounting());
+  request.set_accounting("paper");
+  const auto accounted = test->PlanJob(request, [] { return false; });
+  ASSERT_TRUE(accounted.ok()) << accounted.status();
+  EXPECT_EQ(accounted->paper_accounting().policies_size(), 3);
+  request.set_accounting("folklore");
+  EXPECT_EQ(test->PlanJob(request, [] { return false; }).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  request.clear_accounting();
+  for (int points : {-1, 4097}) {
+    request.set_timeline_points(points);
+    EXPECT_EQ(test->PlanJob(request, [] { return false; }).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(Coordinator, FilesAreToldWithTheMistakesOfFields) {
   TestCoordinator test;
   test.files.violations.emplace_back().set_field("data.train");

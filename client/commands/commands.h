@@ -43,6 +43,10 @@ struct PlanOptions {
   bool dump = false;
   int rank = 0;
   bool profile = false;
+  // paper; empty: what Ebb stores.
+  std::string accounting;
+  // File for a picture; -: standard output, instead of the plan.
+  std::string svg;
   GraphOptions graph;
 };
 absl::StatusOr<int> RunPlan(const CommandContext& context,

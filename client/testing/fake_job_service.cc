@@ -224,6 +224,8 @@ grpc::Status FakeJobService::PlanJob(grpc::ServerContext*,
   *response = plan_;
   *response->mutable_effective_spec() = request->spec();
   if (!request->dump()) response->clear_dump();
+  if (request->timeline_points() == 0) response->clear_timeline();
+  if (request->accounting().empty()) response->clear_paper_accounting();
   return grpc::Status::OK;
 }
 
