@@ -361,7 +361,7 @@ TEST(AutoPlan, MisfitOfANamedPolicyOffersAutoWithItsCost) {
       Planned(WithBudget(WithPolicy(spec, Policy::kNone), full + (1 << 20)));
   EXPECT_FALSE(plan.fits);
   EXPECT_THAT(plan.shortfall, HasSubstr("memory.policy auto fits, with "));
-  EXPECT_THAT(plan.shortfall, HasSubstr(" s a step (+"));
+  EXPECT_THAT(plan.shortfall, HasSubstr("s a step (+"));
 }
 
 JobSpec WithOffload(JobSpec spec) {

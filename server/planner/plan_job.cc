@@ -10,6 +10,7 @@
 #include "kernels/status.h"
 #include "server/planner/auto_plan.h"
 #include "server/planner/plan_reasons.h"
+#include "server/planner/quantity_text.h"
 #include "worker/program/dump.h"
 #include "worker/program/job_programs.h"
 #include "worker/program/policy.h"
@@ -99,26 +100,9 @@ std::vector<MemorySpec> Alternatives(const MemorySpec& memory) {
   return all;
 }
 
-// "52.9 MiB (55429376 B)".
-std::string ExactBytes(int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? absl::StrCat(bytes, " B")
-                   : absl::StrFormat("%.*f %s (%d B)",
-                                     value < 10    ? 2
-                                     : value < 100 ? 1
-                                                   : 0,
-                                     value, kUnits[unit], bytes);
-}
-
 // Seconds of a step, and how many more they are than another's.
 std::string CostText(double seconds, double others) {
-  return absl::StrFormat("%.3g s a step (%+.1f %%)", seconds,
+  return absl::StrFormat("%s a step (%+.1f %%)", SecondsText(seconds),
                          100 * (seconds / others - 1));
 }
 
@@ -134,7 +118,7 @@ std::string ClassesText(const RankPlan& rank) {
       classes.begin(), classes.end(),
       [](const auto& a, const auto& b) { return a.first > b.first; });
   return absl::StrJoin(classes, ", ", [](std::string* out, const auto& own) {
-    absl::StrAppend(out, own.second, " ", ExactBytes(own.first));
+    absl::StrAppend(out, own.second, " ", ExactBytesText(own.first));
   });
 }
 
@@ -159,16 +143,17 @@ absl::Status ExplainHostMisfit(const JobSpec& spec, const Graph& graph,
   MemorySpec kept = spec.memory;
   kept.offload = Offload::kNone;
   EBB_ASSIGN_OR_RETURN(const Priced priced, Price(spec, graph, kept, inputs));
-  ways.push_back(
-      absl::StrCat("memory.offload none ",
-                   Fits(priced.rank, kept) ? "fits, with " : "needs ",
-                   ExactBytes(priced.rank.peak_bytes), " of device memory"));
+  ways.push_back(absl::StrCat(
+      "memory.offload none ",
+      Fits(priced.rank, kept) ? "fits, with " : "needs ",
+      ExactBytesText(priced.rank.peak_bytes), " of device memory"));
   ways.push_back(
       absl::StrCat("memory.host_budget ", rank.host_bytes, " would do"));
-  plan.shortfall = absl::StrCat(
-      "need ", ExactBytes(rank.host_bytes), " of host memory, have ",
-      ExactBytes(budget), ", short of ", ExactBytes(rank.host_bytes - budget),
-      " on rank ", rank.rank, ": ", absl::StrJoin(ways, "; "));
+  plan.shortfall =
+      absl::StrCat("need ", ExactBytesText(rank.host_bytes),
+                   " of host memory, have ", ExactBytesText(budget),
+                   ", short of ", ExactBytesText(rank.host_bytes - budget),
+                   " on rank ", rank.rank, ": ", absl::StrJoin(ways, "; "));
   return absl::OkStatus();
 }
 
@@ -189,8 +174,8 @@ absl::StatusOr<std::string> OffloadThatFits(JobSpec spec, const Graph& graph,
                        PricePlan(spec, std::move(offloaded), inputs));
   if (!Fits(priced.rank, spec.memory)) return std::string();
   return absl::StrCat(
-      "memory.offload host fits, with ", ExactBytes(priced.rank.peak_bytes),
-      ", ", ExactBytes(priced.rank.host_bytes), " of host memory and ",
+      "memory.offload host fits, with ", ExactBytesText(priced.rank.peak_bytes),
+      ", ", ExactBytesText(priced.rank.host_bytes), " of host memory and ",
       CostText(priced.plan.step_seconds, plan.step_seconds));
 }
 
@@ -201,16 +186,16 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
                            const Inputs& inputs, Plan& plan) {
   const RankPlan& rank = plan.ranks[0];
   plan.shortfall =
-      absl::StrCat("need ", ExactBytes(rank.peak_bytes), ", have ",
-                   ExactBytes(plan.budget_bytes), ", short of ",
-                   ExactBytes(rank.peak_bytes - plan.budget_bytes), " on rank ",
-                   rank.rank, " (", ClassesText(rank), ")");
+      absl::StrCat("need ", ExactBytesText(rank.peak_bytes), ", have ",
+                   ExactBytesText(plan.budget_bytes), ", short of ",
+                   ExactBytesText(rank.peak_bytes - plan.budget_bytes),
+                   " on rank ", rank.rank, " (", ClassesText(rank), ")");
   std::vector<std::string> ways;
   EBB_ASSIGN_OR_RETURN(const AutoPlan best, ChooseAuto(spec, graph, inputs));
   if (const PlanCandidate* fits = best.chosen()) {
     ways.push_back(absl::StrCat(
-        "memory.policy auto fits, with ", ExactBytes(fits->peak_bytes), " and ",
-        CostText(fits->step_seconds, plan.step_seconds)));
+        "memory.policy auto fits, with ", ExactBytesText(fits->peak_bytes),
+        " and ", CostText(fits->step_seconds, plan.step_seconds)));
   }
   const PlanCandidate* policy = nullptr;  // the fastest named one that fits
   for (const PlanCandidate& candidate : plan.pareto) {
@@ -223,7 +208,7 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
   if (policy != nullptr) {
     ways.push_back(
         absl::StrCat("memory.policy ", policy->policy, " fits, with ",
-                     ExactBytes(policy->peak_bytes), " and ",
+                     ExactBytesText(policy->peak_bytes), " and ",
                      CostText(policy->step_seconds, plan.step_seconds)));
   }
   for (int micro = spec.micro_batch - 1; micro >= 1; --micro) {
@@ -236,9 +221,10 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
                            ChooseAuto(smaller, own, inputs));
       const PlanCandidate* fits = found.chosen();
       if (fits == nullptr) continue;
-      ways.push_back(absl::StrCat(
-          "batch.micro ", micro, " fits, with ", ExactBytes(fits->peak_bytes),
-          " and ", CostText(fits->step_seconds, plan.step_seconds)));
+      ways.push_back(
+          absl::StrCat("batch.micro ", micro, " fits, with ",
+                       ExactBytesText(fits->peak_bytes), " and ",
+                       CostText(fits->step_seconds, plan.step_seconds)));
       break;
     }
     EBB_ASSIGN_OR_RETURN(const Priced priced,
@@ -246,7 +232,7 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
     if (!Fits(priced.rank, spec.memory)) continue;
     ways.push_back(
         absl::StrCat("batch.micro ", micro, " fits, with ",
-                     ExactBytes(priced.rank.peak_bytes), " and ",
+                     ExactBytesText(priced.rank.peak_bytes), " and ",
                      CostText(priced.plan.step_seconds, plan.step_seconds)));
     break;
   }
@@ -259,7 +245,7 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
     PlanCandidate least = best.pareto.front();
     ways.push_back(
         absl::StrCat("the smallest plan (memory.policy auto) needs ",
-                     ExactBytes(least.peak_bytes), " and takes ",
+                     ExactBytesText(least.peak_bytes), " and takes ",
                      CostText(least.step_seconds, plan.step_seconds)));
     if (spec.micro_batch > 1) {
       JobSpec single = spec;
@@ -269,7 +255,7 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
                            ChooseAuto(single, own, inputs));
       least = found.pareto.front();
       ways.push_back(absl::StrCat(
-          "with batch.micro 1 it needs ", ExactBytes(least.peak_bytes),
+          "with batch.micro 1 it needs ", ExactBytesText(least.peak_bytes),
           " and takes ", CostText(least.step_seconds, plan.step_seconds)));
     }
     ways.push_back(least.peak_bytes <= plan.budget_bytes
@@ -354,9 +340,9 @@ std::vector<std::string> NotesOn(const Plan& plan, const StepSeconds& seconds,
   }
   if (plan.bound_seconds > 0) {
     notes.push_back(absl::StrFormat(
-        "no plan within the budget takes less than %.4g s a step: this one "
-        "takes at most %.2f %% more",
-        plan.bound_seconds,
+        "no plan within the budget takes less than %s a step: this one takes "
+        "at most %.2f %% more",
+        SecondsText(plan.bound_seconds),
         100 * (plan.step_seconds / plan.bound_seconds - 1)));
   }
   return notes;

@@ -11,43 +11,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/ops/op_def.h"
+#include "server/planner/quantity_text.h"
 #include "worker/program/policy.h"
 
 namespace ebb {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-
-// "12 B", "1.5 KiB", "64.0 MiB".
-std::string BytesText(int64_t bytes) {
-  if (bytes < 1024) return absl::StrCat(bytes, " B");
-  double size = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* larger : {"KiB", "MiB", "GiB"}) {
-    if (size < 1024) break;
-    size /= 1024;
-    unit = larger;
-  }
-  return absl::StrFormat("%.1f %s", size, unit);
-}
-
-// "1.24 ms", "310 us".
-std::string SecondsText(double seconds) {
-  if (seconds >= 1) return absl::StrFormat("%.3g s", seconds);
-  return seconds >= 1e-3 ? absl::StrFormat("%.3g ms", 1e3 * seconds)
-                         : absl::StrFormat("%.3g us", 1e6 * seconds);
-}
-
-// "700 FLOP", "101 MFLOP".
-std::string FlopsText(double flops) {
-  const char* unit = "FLOP";
-  for (const char* larger : {"kFLOP", "MFLOP", "GFLOP", "TFLOP"}) {
-    if (flops < 1000) break;
-    flops /= 1000;
-    unit = larger;
-  }
-  return absl::StrFormat("%.3g %s", flops, unit);
-}
 
 // What one value of a layer is and costs.
 struct ValueCost {
