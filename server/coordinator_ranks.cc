@@ -2,7 +2,9 @@
 // stored, and what is left when they are gone.
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -260,6 +262,7 @@ absl::Status Coordinator::StoreReports() {
   Change change;
   std::map<std::string, v1::Job> jobs;        // as they will be
   std::map<std::string, v1::JobPlans> plans;  // of those that changed
+  std::vector<std::pair<std::string, v1::Switched>> out_of_memory;  // by job
   std::map<std::string, int64_t> last_events;
   std::map<std::pair<std::string, int>, RankRow> rows;
   for (const v1::WorkerMessage& message : pending_) {
@@ -327,8 +330,13 @@ absl::Status Coordinator::StoreReports() {
     } else if (message.report().has_switched()) {
       v1::JobPlans& of_job =
           plans.try_emplace(live.job.id(), live.plans).first->second;
-      const auto ended = TakeAnswer(message.report().switched(), message.rank(),
-                                    live.num_ranks(), {&job, &of_job});
+      const v1::Switched& switched = message.report().switched();
+      const auto ended = TakeAnswer(switched, message.rank(), live.num_ranks(),
+                                    {&job, &of_job});
+      if (switched.code() ==
+          static_cast<int>(absl::StatusCode::kResourceExhausted)) {
+        out_of_memory.push_back({live.job.id(), switched});
+      }
       if (ended.ok()) {
         AddSwitchEvents(live, *ended, &change);
       } else {
@@ -360,6 +368,12 @@ absl::Status Coordinator::StoreReports() {
     parts_.exporter->PolicySwitched(
         id, jobs.at(id).num_switches() - live.job.num_switches(),
         /*replayed=*/false);
+  }
+  for (const auto& [id, switched] : out_of_memory) {
+    const bool at_start = switched.number() == 0;
+    // A switch falls back to the plan before it first.
+    parts_.exporter->OutOfMemory(id, at_start ? "start" : "switch", 1,
+                                 switched.rung() + (at_start ? 0 : 1));
   }
   for (auto& [id, job] : jobs) live_.at(id)->job = std::move(job);
   for (auto& [key, row] : rows) {

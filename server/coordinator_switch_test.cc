@@ -334,6 +334,15 @@ TEST_F(CoordinatorSwitch, ARankMayTakeAPlanOfTheLadder) {
   EXPECT_EQ(job.last_switch().before().policy(), "cheap");
   EXPECT_THAT(Told(id),
               ElementsAre("1 DONE", "2 PENDING", "2 REFUSED", "3 DONE"));
+  // The switch went by the plan before it.
+  const std::string of_job = absl::StrCat("{job_id=\"", id, "\",phase=\"");
+  for (const std::string& line :
+       {absl::StrCat("out_of_memory_total", of_job, "start\"} 1"),
+        absl::StrCat("out_of_memory_total", of_job, "switch\"} 1"),
+        absl::StrCat("allocation_retries_total", of_job, "start\"} 1"),
+        absl::StrCat("allocation_retries_total", of_job, "switch\"} 2")}) {
+    EXPECT_THAT(test.Page(), HasSubstr(absl::StrCat("ebb_train_", line)));
+  }
 
   // What is no plan of the ladder changes nothing but is acknowledged.
   report = SwitchedMessage(id, 1, 3, 0, 6);

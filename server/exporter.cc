@@ -15,6 +15,7 @@ constexpr const char* kPhases[] = {"forward",      "recompute", "backward",
                                    "optimizer",    "comm_wait", "data_wait",
                                    "offload_wait", "checkpoint"};
 constexpr const char* kFlopKinds[] = {"model", "recompute"};
+constexpr const char* kMemoryPhases[] = {"start", "switch"};
 constexpr const char* kStoreOperations[] = {
     "apply",     "delete",     "get_job",     "get_plans", "list_jobs",
     "live_jobs", "count_jobs", "get_request", "events",    "steps"};
@@ -171,8 +172,9 @@ void Exporter::AttemptStarted(const v1::Job& job, int num_ranks) {
     table_->Add("ebb_train_floating_point_operations_total", {id, kind}, 0);
   }
   table_->Observe("ebb_train_step_duration_seconds", {id}, -1);
-  table_->Set("ebb_train_predicted_step_duration_seconds", {id},
-              job.plan().step_seconds());
+  for (const char* phase : kMemoryPhases) {
+    OutOfMemory(id, phase, 0, 0);
+  }
   table_->Set("ebb_train_step", {id}, static_cast<double>(job.last_step()));
   table_->Set("ebb_train_planned_steps", {id},
               static_cast<double>(job.spec().steps()));
@@ -183,6 +185,8 @@ void Exporter::SetPlan(const v1::Job& job, int num_ranks) {
   table_->Replace("ebb_job_info", "job_id", id,
                   {id, job.name(), ModelLabel(job.spec().model()),
                    job.plan().policy(), absl::StrCat(job.attempt())});
+  table_->Set("ebb_train_predicted_step_seconds", {id},
+              job.plan().step_seconds());
   for (const v1::RankPlan& plan : job.plan().ranks()) {
     if (plan.rank() < 0 || plan.rank() >= num_ranks) continue;
     const std::string rank = absl::StrCat(plan.rank());
@@ -203,6 +207,15 @@ void Exporter::PolicySwitched(const std::string& job_id, int64_t count,
   const double switches = static_cast<double>(count);
   table_->Add("ebb_train_policy_switches_total", {job_id}, switches);
   if (!replayed) table_->Add("ebb_policy_switches_total", {}, switches);
+}
+
+void Exporter::OutOfMemory(const std::string& job_id, absl::string_view phase,
+                           int64_t count, int64_t retries) {
+  const std::vector<std::string> labels = {job_id, std::string(phase)};
+  table_->Add("ebb_train_out_of_memory_total", labels,
+              static_cast<double>(count));
+  table_->Add("ebb_train_allocation_retries_total", labels,
+              static_cast<double>(retries));
 }
 
 void Exporter::StepStored(const std::string& job_id, int rank,

@@ -52,6 +52,10 @@ class Exporter {
   void SetPlan(const v1::Job& job, int num_ranks);
   // So many changes of policy came into force. `replayed`: as StepStored.
   void PolicySwitched(const std::string& job_id, int64_t count, bool replayed);
+  // So many times ("start", "switch") an arena could not be had, and so many
+  // other plans were tried then.
+  void OutOfMemory(const std::string& job_id, absl::string_view phase,
+                   int64_t count, int64_t retries);
   // A step that one rank reported. `replayed`: it was stored before this
   // process began, so that only the job's own series take it.
   void StepStored(const std::string& job_id, int rank, const v1::Step& step,
