@@ -6,6 +6,7 @@
 
 #include "kernels/ops/op_def.h"
 #include "kernels/status.h"
+#include "server/planner/layer_costs.h"
 #include "worker/program/lower.h"
 #include "worker/program/policy.h"
 
@@ -16,152 +17,9 @@ namespace {
 // choice of its own.
 constexpr double kSameSeconds = 0.005;
 
-// Nodes of a layer that are looked at for offloading.
-constexpr size_t kMostOffloaded = 6;
-
-// One node of the layer as keeping and recomputing see it. Sets of nodes are
-// bits.
-struct LayerNode {
-  double seconds = 0;
-  int64_t bytes = 0;          // of the results that may be kept
-  int64_t read_bytes = 0;     // of these, what backward reads
-  bool makes_stream = false;  // the next layer's input
-  uint32_t inputs = 0;        // nodes whose results it reads
-};
-
-class Layer {
- public:
-  Layer(const Graph& graph, const CostProfile& profile) {
-    maker_.assign(graph.values.size(), -1);
-    std::vector<bool> read(graph.values.size(), false);
-    for (const int value : SavedValues(graph)) read[value] = true;
-    for (size_t n = 0; n < graph.layer.size(); ++n) {
-      const Node& node = graph.layer[n];
-      const OpDef& def = GetOpDef(node.op);
-      LayerNode own;
-      own.seconds = NodeSeconds(graph, node, profile);
-      for (int slot = 0; slot < def.num_slots(); ++slot) {
-        const ValueRef& ref = node.slots[slot];
-        if (ref.value < 0) continue;
-        const int value = graph.Storage(ref.value);
-        const Role role = def.slots[slot].role;
-        if (role != Role::kOutput && role != Role::kAux) {
-          if (maker_[value] >= 0 && value != graph.stream) {
-            own.inputs |= uint32_t{1} << maker_[value];
-          }
-          continue;
-        }
-        maker_[value] = static_cast<int>(n);
-        if (value == graph.stream) {
-          own.makes_stream = true;
-          continue;
-        }
-        const int64_t bytes = AlignUp(graph.values[value].type.bytes());
-        own.bytes += bytes;
-        if (read[value]) own.read_bytes += bytes;
-      }
-      nodes_.push_back(own);
-    }
-    stream_bytes_ = AlignUp(graph.values[graph.stream].type.bytes());
-  }
-
-  int num_nodes() const { return static_cast<int>(nodes_.size()); }
-  int64_t stream_bytes() const { return stream_bytes_; }
-  int maker(int value) const { return maker_[value]; }
-  bool MakesStream(int node) const { return nodes_[node].makes_stream; }
-
-  struct Cost {
-    double seconds = 0;
-    int64_t bytes = 0;
-    uint32_t used = 0;    // kept nodes that somebody reads
-    uint32_t wanted = 0;  // nodes that a running one reads
-  };
-
-  // Of a layer that keeps the results of the nodes `kept`, for its own backward
-  // pass and, `next_input`, to make the next layer's input.
-  Cost CostOf(uint32_t kept, bool backward, bool next_input) const {
-    Cost cost;
-    uint32_t wanted = 0;
-    for (int n = num_nodes() - 1; n >= 0; --n) {
-      const LayerNode& node = nodes_[n];
-      const uint32_t bit = uint32_t{1} << n;
-      const bool read_back = backward && node.read_bytes > 0;
-      if ((wanted & bit) == 0 && !read_back &&
-          !(next_input && node.makes_stream)) {
-        continue;
-      }
-      if ((kept & bit) != 0 && !node.makes_stream) {
-        cost.used |= bit;
-        cost.bytes += HeldBytes(n, wanted);
-        continue;
-      }
-      cost.seconds += node.seconds;
-      wanted |= node.inputs;
-    }
-    cost.wanted = wanted;
-    return cost;
-  }
-
-  // Of cost.bytes, those of these nodes' results.
-  int64_t BytesOf(const Cost& cost, uint32_t nodes) const {
-    int64_t bytes = 0;
-    for (int n = 0; n < num_nodes(); ++n) {
-      if ((nodes >> n & 1) != 0) bytes += HeldBytes(n, cost.wanted);
-    }
-    return bytes;
-  }
-
-  // The nodes with the most seconds a byte, at most kMostOffloaded, that take
-  // longer than their copies do: what offloading could pay for.
-  uint32_t DearestNodes(const CostProfile& profile) const {
-    std::vector<int> order;
-    for (int n = 0; n < num_nodes(); ++n) {
-      const LayerNode& node = nodes_[n];
-      if (node.bytes > 0 &&
-          node.seconds >
-              2 * profile.copy_share * profile.CopySeconds(node.bytes)) {
-        order.push_back(n);
-      }
-    }
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return nodes_[a].seconds * static_cast<double>(nodes_[b].bytes) >
-             nodes_[b].seconds * static_cast<double>(nodes_[a].bytes);
-    });
-    if (order.size() > kMostOffloaded) order.resize(kMostOffloaded);
-    uint32_t nodes = 0;
-    for (const int n : order) nodes |= uint32_t{1} << n;
-    return nodes;
-  }
-
-  double forward_seconds() const {
-    double seconds = 0;
-    for (const LayerNode& node : nodes_) seconds += node.seconds;
-    return seconds;
-  }
-
-  // The nodes that a choice may keep: all that make something but the stream.
-  uint32_t Choosable() const {
-    uint32_t nodes = 0;
-    for (int n = 0; n < num_nodes(); ++n) {
-      if (nodes_[n].bytes > 0) nodes |= uint32_t{1} << n;
-    }
-    return nodes;
-  }
-
- private:
-  // What holding the results takes: all of them where a node that runs again
-  // reads them, else what backward reads.
-  int64_t HeldBytes(int n, uint32_t wanted) const {
-    return (wanted >> n & 1) != 0 ? nodes_[n].bytes : nodes_[n].read_bytes;
-  }
-
-  std::vector<int> maker_;  // [value]: node, or -1
-  std::vector<LayerNode> nodes_;
-  int64_t stream_bytes_ = 0;
-};
-
 std::vector<ActivationDecision> DecideLayer(const Graph& graph,
-                                            const Layer& layer, uint32_t kept,
+                                            const LayerCosts& layer,
+                                            NodeSet kept,
                                             ActivationDecision dropped) {
   std::vector<ActivationDecision> decisions(graph.values.size(),
                                             ActivationDecision::kKeep);
@@ -181,24 +39,25 @@ struct LayerSeconds {
 
 // Of one layer: no other choice has fewer bytes and fewer seconds. `may_go`:
 // the nodes whose results may be offloaded.
-std::vector<GroupOption> LayerChoices(const Graph& graph, const Layer& layer,
+std::vector<GroupOption> LayerChoices(const Graph& graph,
+                                      const LayerCosts& layer,
                                       const LayerSeconds& seconds,
                                       const CostProfile& profile,
-                                      uint32_t may_go) {
+                                      NodeSet may_go) {
   struct Choice {
     int64_t bytes;
     double seconds;
-    uint32_t held;  // kept or offloaded
-    uint32_t offloaded;
+    NodeSet held;  // kept or offloaded
+    NodeSet offloaded;
   };
   std::vector<Choice> choices;
-  const uint32_t choosable = layer.Choosable();
-  for (uint32_t held = choosable;; held = (held - 1) & choosable) {
-    const Layer::Cost cost = layer.CostOf(held, true, false);
+  const NodeSet choosable = layer.Choosable();
+  for (NodeSet held = choosable;; held = (held - 1) & choosable) {
+    const LayerCosts::Cost cost = layer.CostOf(held, true, false);
     // Of equal ones, that which names only what is used.
     if (cost.used == held) {
-      const uint32_t goes = held & may_go;
-      for (uint32_t offloaded = goes;; offloaded = (offloaded - 1) & goes) {
+      const NodeSet goes = held & may_go;
+      for (NodeSet offloaded = goes;; offloaded = (offloaded - 1) & goes) {
         const int64_t moved = layer.BytesOf(cost, offloaded);
         const double copy = profile.CopySeconds(moved);
         const double copies =
@@ -244,8 +103,8 @@ std::vector<GroupOption> LayerChoices(const Graph& graph, const Layer& layer,
 }
 
 // Groups of which the first input alone is kept.
-GroupOption WholeGroup(const Graph& graph, const Layer& layer, int num_layers,
-                       bool input_by_input) {
+GroupOption WholeGroup(const Graph& graph, const LayerCosts& layer,
+                       int num_layers, bool input_by_input) {
   GroupOption option;
   std::vector<ActivationDecision> decisions =
       DecideLayer(graph, layer, 0,
@@ -336,10 +195,10 @@ absl::StatusOr<GroupOptions> FindGroupOptions(const Graph& graph,
                                               const JobSpec& spec,
                                               const Backend& backend,
                                               const CostProfile& profile) {
-  const Layer layer(graph, profile);
-  if (layer.num_nodes() > 24) {
+  if (graph.layer.size() > 24) {
     return absl::InternalError("a layer has more than 24 nodes");
   }
+  const LayerCosts layer(graph, profile);
   // A program of groups of so many layers alone.
   const auto lower = [&](int num_layers, const auto& decide) {
     Graph alone = graph;

@@ -11,44 +11,36 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/ops/op_def.h"
+#include "server/planner/layer_costs.h"
 #include "server/planner/quantity_text.h"
 #include "worker/program/policy.h"
 
 namespace ebb {
 namespace {
 
-constexpr double kMiB = 1 << 20;
-
-// What one value of a layer is and costs.
-struct ValueCost {
-  int64_t bytes = 0;         // of one layer and microbatch
-  double forward_flops = 0;  // of the node that makes it
-  double seconds = 0;        // of that
-  const char* op = "";       // the op that makes it
-  bool is_first = false;     // result of it: the others come with this one
-  std::string readers;       // nodes whose backward reads it
-
-  // What a byte costs that is freed by making the value again.
-  double seconds_per_mib() const {
-    return seconds / static_cast<double>(bytes) * kMiB;
-  }
+// What one value of a layer is.
+struct ValueFacts {
+  int64_t bytes = 0;      // of one layer and microbatch
+  const char* op = "";    // the op that makes it
+  bool is_first = false;  // result of it: the others come with this one
+  std::string readers;    // nodes whose backward reads it
 };
 
-class ValueCosts {
+class Values {
  public:
-  ValueCosts(const Graph& graph, const CostProfile& profile) : graph_(graph) {
-    costs_.resize(graph.values.size());
+  explicit Values(const Graph& graph) : graph_(graph) {
+    facts_.resize(graph.values.size());
     for (size_t v = 0; v < graph.values.size(); ++v) {
-      costs_[v].bytes = AlignUp(graph.values[v].type.bytes());
+      facts_[v].bytes = AlignUp(graph.values[v].type.bytes());
     }
-    for (const Node& node : graph.layer) AddNode(node, profile);
+    for (const Node& node : graph.layer) AddNode(node);
     for (size_t v = 0; v < graph.values.size(); ++v) {
-      costs_[v].readers = absl::StrJoin(readers_[static_cast<int>(v)], ", ");
+      facts_[v].readers = absl::StrJoin(readers_[static_cast<int>(v)], ", ");
     }
     for (int v : SavedValues(graph)) saved_.insert(v);
   }
 
-  const ValueCost& operator[](int value) const { return costs_[value]; }
+  const ValueFacts& operator[](int value) const { return facts_[value]; }
   bool IsReadByBackward(int value) const { return saved_.count(value) != 0; }
   int IndexOf(const std::string& name) const {
     for (size_t v = 0; v < graph_.values.size(); ++v) {
@@ -58,25 +50,17 @@ class ValueCosts {
   }
 
  private:
-  void AddNode(const Node& node, const CostProfile& profile) {
+  void AddNode(const Node& node) {
     const OpDef& def = GetOpDef(node.op);
-    std::vector<TensorType> types;
-    for (const ValueRef& ref : node.slots) {
-      types.push_back(ref.value < 0 ? TensorType()
-                                    : graph_.values[ref.value].type);
-    }
     const std::string short_name = node.name.substr(node.name.find('.') + 1);
     bool is_first = true;
     for (int slot = 0; slot < def.num_slots(); ++slot) {
       if (node.slots[slot].value < 0) continue;
       const Role role = def.slots[slot].role;
       if (role == Role::kOutput || role == Role::kAux) {
-        ValueCost& cost = costs_[node.slots[slot].value];
-        cost.op = def.name;
-        cost.is_first = std::exchange(is_first, false);
-        cost.forward_flops =
-            static_cast<double>(def.forward_flops(node.attrs, types));
-        cost.seconds = NodeSeconds(graph_, node, profile);
+        ValueFacts& facts = facts_[node.slots[slot].value];
+        facts.op = def.name;
+        facts.is_first = std::exchange(is_first, false);
       }
       for (int read = 0; read < def.num_slots(); ++read) {
         if ((def.slots[slot].grad_reads & Reads(read)) == 0) continue;
@@ -87,7 +71,7 @@ class ValueCosts {
   }
 
   const Graph& graph_;
-  std::vector<ValueCost> costs_;
+  std::vector<ValueFacts> facts_;
   std::map<int, std::set<std::string>> readers_;
   std::set<int> saved_;
 };
@@ -134,40 +118,61 @@ RecomputeCosts FindRecomputeCosts(const JobPrograms& programs, const Plan& plan,
   return costs;
 }
 
-// The value of the layers that is dearest among those that the plan makes
-// again, and the cheapest among those that it keeps, by seconds a byte, in one
-// layer: what the next decision would have been. -1: there is none.
+// A value, by its index (-1: none), and what keeping it saves and takes.
+struct Rival {
+  int value = -1;
+  LayerCosts::Price price;
+};
+
+// The value of a layer that would save the most seconds a byte among those that
+// the plan makes again, and the one that saves the least among those that it
+// keeps: what the next decision would have been.
 struct Rivals {
-  int dropped = -1;
-  int kept = -1;
+  Rival dropped;
+  Rival kept;
 };
 
 class Explainer {
  public:
   Explainer(const Graph& graph, const CostProfile& profile, const Plan& plan)
-      : graph_(graph), costs_(graph, profile), plan_(plan) {}
+      : graph_(graph),
+        values_(graph),
+        layer_(graph, profile),
+        plan_(plan),
+        held_(graph.num_layers) {
+    for (const Decision& decision : plan.decisions) {
+      if (IsRecompute(decision.decision)) continue;
+      const NodeSet node = NodeSet{1}
+                           << layer_.maker(values_.IndexOf(decision.value));
+      for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
+        held_[l] |= node;
+      }
+    }
+  }
 
-  const ValueCosts& costs() const { return costs_; }
+  const Values& values() const { return values_; }
 
   std::string ReasonToKeep(int value, const Decision& decision) const {
-    const ValueCost& cost = costs_[value];
+    const ValueFacts& facts = values_[value];
     if (value == graph_.stream) {
       return absl::StrCat(
           "input of the layers: everything recomputed starts from it; read by ",
-          cost.readers);
+          facts.readers);
     }
-    if (cost.readers.empty()) {
-      return absl::StrCat("output of ", cost.op,
+    if (facts.readers.empty()) {
+      return absl::StrCat("output of ", facts.op,
                           ": kept if what is recomputed starts from it");
     }
     std::string reason =
-        absl::StrCat("read by the backward pass of ", cost.readers,
-                     "; keeping it saves ", SecondsText(cost.seconds), " and ",
-                     FlopsText(cost.forward_flops), " a layer and microbatch");
-    if (plan_.policy != Policy::kAuto || !cost.is_first) return reason;
-    const Rivals rivals = RivalsIn(decision.first_layer);
-    absl::StrAppend(&reason, ", ", PriceText(cost));
-    if (rivals.dropped >= 0) {
+        absl::StrCat("read by the backward pass of ", facts.readers);
+    if (!facts.is_first) return reason;
+    const LayerCosts::Price price = PriceAt(value, decision.first_layer);
+    absl::StrAppend(&reason, "; keeping it saves ", SecondsText(price.seconds),
+                    " and ", FlopsText(price.flops), " a layer and microbatch");
+    if (plan_.policy != Policy::kAuto) return reason;
+    absl::StrAppend(&reason, PriceText(price));
+    const Rivals& rivals = RivalsIn(decision.first_layer);
+    if (rivals.dropped.value >= 0) {
       absl::StrAppend(&reason,
                       "; recomputed instead: ", NamedPrice(rivals.dropped));
     } else {
@@ -177,85 +182,98 @@ class Explainer {
   }
 
   std::string ReasonToOffload(int value, const Decision& decision) const {
-    const ValueCost& cost = costs_[value];
+    const ValueFacts& facts = values_[value];
     return absl::StrCat(
         "waits in host memory between the passes; frees ",
-        BytesText(cost.bytes), " in each of ",
+        BytesText(facts.bytes), " in each of ",
         decision.last_layer - decision.first_layer + 1, " layers",
-        cost.readers.empty()
+        facts.readers.empty()
             ? std::string()
-            : absl::StrCat(" until the backward pass of ", cost.readers));
+            : absl::StrCat(" until the backward pass of ", facts.readers));
   }
 
   std::string ReasonToRecompute(int value, const Decision& decision) const {
-    const ValueCost& cost = costs_[value];
+    const ValueFacts& facts = values_[value];
     std::string reason;
     if (plan_.policy == Policy::kFull || plan_.policy == Policy::kSqrt) {
       reason =
           absl::StrCat(PolicyName(plan_.policy), " keeps the input of every ",
                        plan_.group, " layers only; ");
     } else if (plan_.policy != Policy::kAuto) {
-      reason =
-          absl::StrCat(PolicyName(plan_.policy), " recomputes ", cost.op, "; ");
+      reason = absl::StrCat(PolicyName(plan_.policy), " recomputes ", facts.op,
+                            "; ");
     }
     if (value == graph_.stream) {
-      return absl::StrCat(reason, "frees ", BytesText(cost.bytes),
+      return absl::StrCat(reason, "frees ", BytesText(facts.bytes),
                           " a layer: made again from the input of its group");
     }
-    if (cost.readers.empty()) {
+    if (facts.readers.empty()) {
       return absl::StrCat(reason, "made again only on the way to others");
     }
-    absl::StrAppend(&reason, "frees ", BytesText(cost.bytes),
-                    " a layer until the backward pass of ", cost.readers);
+    absl::StrAppend(&reason, "frees ", BytesText(facts.bytes),
+                    " a layer until the backward pass of ", facts.readers);
     if (decision.decision == ActivationDecision::kRecomputeTwice) {
       absl::StrAppend(&reason,
                       "; made again for the inputs of its group, and once more "
                       "for its own layer, so that one layer's values lie in "
                       "memory at a time");
     }
-    if (plan_.policy != Policy::kAuto || !cost.is_first) return reason;
-    absl::StrAppend(&reason, ", ", PriceText(cost));
-    const Rivals rivals = RivalsIn(decision.first_layer);
-    if (rivals.kept >= 0) {
+    if (plan_.policy != Policy::kAuto || !facts.is_first) return reason;
+    absl::StrAppend(&reason, PriceText(PriceAt(value, decision.first_layer)));
+    const Rivals& rivals = RivalsIn(decision.first_layer);
+    if (rivals.kept.value >= 0) {
       absl::StrAppend(&reason, "; kept instead: ", NamedPrice(rivals.kept));
     }
     return reason;
   }
 
  private:
-  static std::string PriceText(const ValueCost& cost) {
-    return absl::StrCat(SecondsText(cost.seconds_per_mib()), " a MiB");
+  // Of what the layer's other decisions are, whatever this one is.
+  LayerCosts::Price PriceAt(int value, int layer) const {
+    return layer_.PriceOf(layer_.maker(value), held_[layer]);
   }
 
-  std::string NamedPrice(int value) const {
-    return absl::StrCat(graph_.values[value].name, " at ",
-                        PriceText(costs_[value]));
+  // ", 12.3 ms a MiB"; nothing where keeping it would take no memory.
+  static std::string PriceText(const LayerCosts::Price& price) {
+    if (price.bytes <= 0) return "";
+    return absl::StrCat(", ", SecondsText(price.seconds_per_mib()), " a MiB");
   }
 
-  Rivals RivalsIn(int layer) const {
-    Rivals rivals;
+  std::string NamedPrice(const Rival& rival) const {
+    return absl::StrCat(graph_.values[rival.value].name, " of ",
+                        BytesText(rival.price.bytes), PriceText(rival.price));
+  }
+
+  const Rivals& RivalsIn(int layer) const {
+    const auto [found, is_new] = rivals_.try_emplace(layer);
+    Rivals& rivals = found->second;
+    if (!is_new) return rivals;
     for (const Decision& decision : plan_.decisions) {
       if (layer < decision.first_layer || layer > decision.last_layer) continue;
-      const int value = costs_.IndexOf(decision.value);
-      const ValueCost& cost = costs_[value];
-      if (value == graph_.stream || !costs_.IsReadByBackward(value) ||
-          !cost.is_first) {
+      const int value = values_.IndexOf(decision.value);
+      if (value == graph_.stream || !values_.IsReadByBackward(value) ||
+          !values_[value].is_first) {
         continue;
       }
+      const LayerCosts::Price price = PriceAt(value, layer);
+      if (price.bytes <= 0) continue;
       const bool kept = decision.decision == ActivationDecision::kKeep;
-      int& rival = kept ? rivals.kept : rivals.dropped;
+      Rival& rival = kept ? rivals.kept : rivals.dropped;
       const bool nearer =
-          rival < 0 ||
-          (kept ? cost.seconds_per_mib() < costs_[rival].seconds_per_mib()
-                : cost.seconds_per_mib() > costs_[rival].seconds_per_mib());
-      if (nearer) rival = value;
+          rival.value < 0 ||
+          (kept ? price.seconds_per_mib() < rival.price.seconds_per_mib()
+                : price.seconds_per_mib() > rival.price.seconds_per_mib());
+      if (nearer) rival = {value, price};
     }
     return rivals;
   }
 
   const Graph& graph_;
-  const ValueCosts costs_;
+  const Values values_;
+  const LayerCosts layer_;
   const Plan& plan_;
+  std::vector<NodeSet> held_;             // [layer]: kept or offloaded
+  mutable std::map<int, Rivals> rivals_;  // by layer
 };
 
 }  // namespace
@@ -267,11 +285,11 @@ void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
   const RecomputeCosts recompute = FindRecomputeCosts(programs, plan, profile);
   std::vector<Decision> explained;
   for (Decision decision : plan.decisions) {
-    const int value = explainer.costs().IndexOf(decision.value);
-    decision.bytes = explainer.costs()[value].bytes *
+    const int value = explainer.values().IndexOf(decision.value);
+    decision.bytes = explainer.values()[value].bytes *
                      (decision.last_layer - decision.first_layer + 1);
     if (decision.decision == ActivationDecision::kKeep) {
-      if (!explainer.costs().IsReadByBackward(value)) continue;
+      if (!explainer.values().IsReadByBackward(value)) continue;
       decision.reason = explainer.ReasonToKeep(value, decision);
     } else if (IsOffload(decision.decision)) {
       decision.reason = explainer.ReasonToOffload(value, decision);
@@ -282,7 +300,8 @@ void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
         decision.flops += it->second.flops * spec.num_microbatches();
         decision.seconds += it->second.seconds * spec.num_microbatches();
       }
-      if (!explainer.costs().IsReadByBackward(value) && decision.seconds == 0) {
+      if (!explainer.values().IsReadByBackward(value) &&
+          decision.seconds == 0) {
         continue;
       }
       decision.reason = explainer.ReasonToRecompute(value, decision);
