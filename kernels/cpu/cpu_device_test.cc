@@ -2,6 +2,7 @@
 // libraries take outside the arenas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 #include <omp.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -163,6 +164,13 @@ TEST(CpuDeviceDeathTest, UsesANarrowerInstructionSet) {
                                                                            : 1);
       },
       testing::ExitedWithCode(0), "");
+}
+
+// Chosen at the first call within a team, one thread's kernel could be of a
+// wider set than another's.
+TEST(CpuDevice, TheKernelsSetIsChosenBeforeATeamRuns) {
+  DescribeCpu(2);
+  EXPECT_TRUE(hwy::GetChosenTarget().IsInitialized());
 }
 
 // Runs all products of one linear.

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "kernels/backend.h"
 
 namespace ebb::cpu {
@@ -46,11 +47,26 @@ const InstructionSet& DetectedInstructionSet() {
   return kNoInstructionSet;
 }
 
+// Tells Highway, once for a set. Highway chooses the kernels' targets anew at
+// the first call after it was told and, while it looks at the machine, has all
+// of them chosen for a moment: were that call one of a team of threads, another
+// thread could run a kernel of a wider set meanwhile, whose sums round
+// otherwise.
+void DisableTargets(int64_t disabled) {
+  static absl::Mutex mutex(absl::kConstInit);
+  static int64_t in_force = -1;
+  absl::MutexLock lock(&mutex);
+  if (disabled == in_force) return;
+  hwy::DisableTargets(disabled);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  in_force = disabled;
+}
+
 }  // namespace
 
 std::string UseDetectedInstructionSet() {
   const InstructionSet& set = DetectedInstructionSet();
-  hwy::DisableTargets(set.disabled_targets);
+  DisableTargets(set.disabled_targets);
   return set.name;
 }
 
