@@ -199,6 +199,18 @@ bool FindSameSwitch(const v1::Job& job, const v1::SwitchPolicyRequest& request,
   return true;
 }
 
+// Why there is nothing to sample from or to export.
+absl::Status NoCheckpoint(const v1::Job& job) {
+  const int64_t every = job.spec().checkpoint().every();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "job ", job.id(), " has no checkpoint",
+      every == 0 ? ": submit it with --set checkpoint.every=N to write one "
+                   "every N steps"
+                 : absl::StrCat(" yet: it writes one every ", every,
+                                " steps (checkpoint.every) and is at step ",
+                                job.last_step())));
+}
+
 }  // namespace
 
 struct Coordinator::Planned {
@@ -769,6 +781,10 @@ absl::StatusOr<v1::ExportJobResponse> Coordinator::ExportJob(
   absl::StatusOr<v1::ExportJobResponse> response = parts_.export_job(
       absl::StrCat(job.directory(), "/checkpoints"), request, cancelled);
   if (!response.ok()) {
+    if (job.checkpoint_step() == 0 &&
+        absl::IsFailedPrecondition(response.status())) {
+      return NoCheckpoint(job);
+    }
     return Annotate(response.status(), absl::StrCat("job ", request.id()));
   }
   EBB_LOG(INFO) << "job " << request.id() << " exported: step "
@@ -782,16 +798,7 @@ absl::Status Coordinator::SampleJob(const v1::SampleJobRequest& request,
   get.set_id(request.id());
   EBB_ASSIGN_OR_RETURN(const v1::Job job, GetJob(get));
   EBB_RETURN_IF_ERROR(CheckSampleRequest(request, job.spec().model().vocab()));
-  if (job.checkpoint_step() == 0) {
-    const int64_t every = job.spec().checkpoint().every();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job.id(), " has no checkpoint",
-        every == 0 ? ": submit it with --set checkpoint.every=N to write one "
-                     "every N steps"
-                   : absl::StrCat(" yet: it writes one every ", every,
-                                  " steps (checkpoint.every) and is at step ",
-                                  job.last_step())));
-  }
+  if (job.checkpoint_step() == 0) return NoCheckpoint(job);
   return Annotate(
       parts_.sample_job(absl::StrCat(job.directory(), "/checkpoints"), request,
                         listener),

@@ -22,6 +22,7 @@
 namespace ebb {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -702,7 +703,8 @@ TEST(Coordinator, ExportsWhatAJobHasSaved) {
   test.exported = absl::FailedPreconditionError("no checkpoint");
   const absl::Status failed = test->ExportJob(request, never).status();
   EXPECT_EQ(failed.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(failed.message()), HasSubstr(id));
+  EXPECT_THAT(std::string(failed.message()),
+              AllOf(HasSubstr(id), HasSubstr("--set checkpoint.every=N")));
 }
 
 TEST(Coordinator, RefusesExportsThatAreNone) {

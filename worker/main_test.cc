@@ -86,7 +86,7 @@ TEST(Main, AnExportThatFailsSaysWhy) {
       RunWorker("--export " + directory + " --to " + directory + "/hf");
   EXPECT_EQ(none.exit_code, 64 + 9);  // FAILED_PRECONDITION
   EXPECT_THAT(none.text,
-              HasSubstr("ebb-worker: the job has no complete checkpoint"));
+              HasSubstr("ebb-worker: no complete checkpoint below "));
   const Outcome relative = RunWorker("--export " + directory + " --to hf");
   EXPECT_EQ(relative.exit_code, 64 + 3);  // INVALID_ARGUMENT
 }

@@ -10,52 +10,12 @@
 #include "absl/strings/str_split.h"
 #include "kernels/device.h"
 #include "kernels/status.h"
-#include "proto/convert.h"
-#include "proto/spec_reader.h"
-#include "worker/checkpoint/native.h"
 #include "worker/data/token_files.h"
+#include "worker/job_checkpoint.h"
 #include "worker/runtime/sampler.h"
 
 namespace ebb {
 namespace {
-
-struct OpenedCheckpoint {
-  CheckpointReader reader;
-  JobSpec spec;
-};
-
-absl::StatusOr<CheckpointReader> FindCheckpoint(
-    const SamplingOptions& options) {
-  if (options.step > 0) {
-    absl::StatusOr<CheckpointReader> reader = CheckpointReader::Open(
-        absl::StrCat(options.checkpoints, "/", CheckpointName(options.step)));
-    if (!absl::IsNotFound(reader.status())) return reader;
-    const auto newest = FindNewestComplete(options.checkpoints);
-    return absl::FailedPreconditionError(absl::StrCat(
-        "no checkpoint of step ", options.step,
-        newest.ok() ? absl::StrCat(": the newest is of step ", newest->step)
-                    : ""));
-  }
-  absl::StatusOr<FoundCheckpoint> found =
-      FindNewestComplete(options.checkpoints);
-  if (absl::IsNotFound(found.status())) {
-    return absl::FailedPreconditionError(found.status().message());
-  }
-  if (!found.ok()) return found.status();
-  return std::move(found->reader);
-}
-
-absl::StatusOr<OpenedCheckpoint> OpenCheckpoint(
-    const SamplingOptions& options) {
-  OpenedCheckpoint opened;
-  EBB_ASSIGN_OR_RETURN(opened.reader, FindCheckpoint(options));
-  EBB_ASSIGN_OR_RETURN(
-      const v1::JobSpec spec,
-      ReadSpec(opened.reader.meta().spec,
-               opened.reader.directory() + "/manifest.json", {}));
-  EBB_ASSIGN_OR_RETURN(opened.spec, JobSpecFromMessage(spec));
-  return opened;
-}
 
 // Whether the model's tokens are bytes of text.
 absl::Status CheckText(const JobSpec& spec) {
@@ -103,7 +63,7 @@ std::vector<int32_t> BytesOf(const std::string& prompt) {
 }
 
 struct OpenedSampler {
-  OpenedCheckpoint checkpoint;
+  JobCheckpoint checkpoint;
   std::vector<int32_t> context;
   std::unique_ptr<Sampler> sampler;
 };
@@ -111,7 +71,8 @@ struct OpenedSampler {
 absl::StatusOr<OpenedSampler> OpenSampler(const SamplingOptions& options,
                                           const std::string& prompt) {
   OpenedSampler opened;
-  EBB_ASSIGN_OR_RETURN(opened.checkpoint, OpenCheckpoint(options));
+  EBB_ASSIGN_OR_RETURN(opened.checkpoint,
+                       OpenJobCheckpoint(options.checkpoints, options.step));
   const JobSpec& spec = opened.checkpoint.spec;
   if (options.ids) {
     EBB_ASSIGN_OR_RETURN(opened.context, ParseIds(prompt, spec.model.vocab));
