@@ -23,6 +23,7 @@ struct OpAttrs {
   float beta2 = 0;           // AdamW
   float weight_decay = 0;    // AdamW; 0 for norms, biases and 1-D values
   float clip = 0;            // clip_scale: largest gradient norm; 0: off
+  DType result = DType::kNone;  // encode, decode: elements that are written
   bool operator==(const OpAttrs&) const = default;
 };
 

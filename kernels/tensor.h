@@ -15,7 +15,7 @@
 
 namespace ebb {
 
-enum class DType : uint8_t { kNone, kF32, kBf16, kF16, kF64, kI32 };
+enum class DType : uint8_t { kNone, kF32, kBf16, kF16, kF64, kI32, kF8E4M3 };
 
 constexpr int64_t DTypeBytes(DType dtype) {
   switch (dtype) {
@@ -31,6 +31,8 @@ constexpr int64_t DTypeBytes(DType dtype) {
       return 8;
     case DType::kI32:
       return 4;
+    case DType::kF8E4M3:
+      return 1;
   }
   return 0;
 }
@@ -49,6 +51,8 @@ constexpr const char* DTypeName(DType dtype) {
       return "fp64";
     case DType::kI32:
       return "int32";
+    case DType::kF8E4M3:
+      return "fp8_e4m3";
   }
   return "?";
 }

@@ -46,6 +46,9 @@ constexpr auto kFillZero = InBoth(cpu::FillZeroUpdate, nullptr);
 constexpr auto kSquaredNorm = InBoth(cpu::SquaredNormUpdate, nullptr);
 constexpr auto kClipScale = InBoth(cpu::ClipScaleUpdate, nullptr);
 constexpr auto kAdamw = InBoth(cpu::AdamwUpdate, nullptr);
+// No gradient goes through what is encoded: backward reads it.
+constexpr auto kEncode = InBoth(cpu::EncodeForward, nullptr);
+constexpr auto kDecode = InBoth(cpu::DecodeForward, nullptr);
 
 constexpr KernelTable MakeTable() {
   KernelTable table;
@@ -73,7 +76,9 @@ constexpr KernelTable MakeTable() {
   row(Op::kSquaredNorm) = kSquaredNorm;
   row(Op::kClipScale) = kClipScale;
   row(Op::kAdamw) = kAdamw;
-  static_assert(kNumOps == 21, "every op has a line here");
+  row(Op::kEncode) = kEncode;
+  row(Op::kDecode) = kDecode;
+  static_assert(kNumOps == 23, "every op has a line here");
   return table;
 }
 

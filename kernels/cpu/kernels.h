@@ -44,5 +44,7 @@ void FillZeroUpdate(const OpCall& call, Stream);
 void SquaredNormUpdate(const OpCall& call, Stream);
 void ClipScaleUpdate(const OpCall& call, Stream);
 void AdamwUpdate(const OpCall& call, Stream);
+void EncodeForward(const OpCall& call, Stream);
+void DecodeForward(const OpCall& call, Stream);
 
 }  // namespace ebb::cpu

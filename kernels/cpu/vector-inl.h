@@ -62,7 +62,8 @@ HWY_INLINE hn::Vec<HalfWords> RoundToHalves(FloatVec value) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
   const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7FFFu)));
   const auto quiet = hn::Or(bits, hn::Set(d, 0x400000u));
-  const auto is_nan = hn::RebindMask(d, hn::Ne(value, value));
+  // Not Ne(value, value): its comparison is ordered, false of NaN.
+  const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
   const auto upper = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, nearest));
   // Nothing saturates: all are below 2^16.
   return hn::DemoteTo(HalfWords(),

@@ -28,6 +28,8 @@ enum class Op : uint8_t {
   kSquaredNorm,
   kClipScale,
   kAdamw,
+  kEncode,
+  kDecode,
   kNumOps,
 };
 

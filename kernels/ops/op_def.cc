@@ -11,8 +11,10 @@
 #include "kernels/ops/causal_softmax.h"
 #include "kernels/ops/clip_scale.h"
 #include "kernels/ops/cross_entropy.h"
+#include "kernels/ops/decode.h"
 #include "kernels/ops/dropout.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/encode.h"
 #include "kernels/ops/fill_zero.h"
 #include "kernels/ops/gelu.h"
 #include "kernels/ops/layer_norm.h"
@@ -51,6 +53,8 @@ constexpr const OpDef* kOpDefs[] = {
     &squared_norm::kDef,
     &clip_scale::kDef,
     &adamw::kDef,
+    &encode::kDef,
+    &decode::kDef,
 };
 static_assert(std::size(kOpDefs) == kNumOps, "an op without a description");
 

@@ -17,6 +17,7 @@
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/dropout.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/encode.h"
 #include "kernels/ops/gelu.h"
 #include "kernels/ops/layer_norm.h"
 #include "kernels/ops/linear.h"
@@ -258,6 +259,23 @@ TEST(OpDef, GradientsOfParamsAreFp32) {
   EXPECT_EQ(GradientType(Role::kParam, TensorType()), TensorType());
 }
 
+TEST(OpDef, EncodeAddsAScaleForARow) {
+  const OpAttrs fp8 = {.result = DType::kF8E4M3};
+  const TensorType error(DType::kF64, encode::kNumErrors);
+  const TensorType x(DType::kBf16, 2, 4, 8, 6);
+  const auto types = Infer(Op::kEncode, fp8, {x, {}, {}, error});
+  EXPECT_EQ(types[encode::kCode], TensorType(DType::kF8E4M3, 2, 4, 8, 6));
+  EXPECT_EQ(types[encode::kScale], TensorType(DType::kF32, 2, 4, 8));
+  const OpDef& op = GetOpDef(Op::kEncode);
+  EXPECT_EQ(op.forward_flops(fp8, types), 7 * x.num_elements());
+  const TensorType row(DType::kF32, 9);
+  EXPECT_EQ(Infer(Op::kEncode, fp8, {row, {}, {}, error})[encode::kScale],
+            TensorType(DType::kF32, 1));
+  const OpAttrs bf16 = {.result = DType::kBf16};
+  EXPECT_FALSE(
+      Infer(Op::kEncode, bf16, {row, {}, {}, error})[encode::kScale].bound());
+}
+
 TEST(OpDef, RopeTurnsQueriesAndKeysAlone) {
   // Width 4; 3 query heads and 1 key head turn, the value head does not.
   const OpAttrs attrs = {
@@ -404,6 +422,31 @@ TEST(OpDef, ErrorsNameTheSlotAndEndWithWhatWasGiven) {
        {},
        {x, x, x, x, scalar, x},
        "adamw.weight: expected bf16 [8, 12], got fp32 [8, 12]"},
+      {Op::kEncode,
+       {},
+       {x},
+       "encode: expected a result of bf16 or fp8_e4m3, got none"},
+      {Op::kEncode,
+       {.result = DType::kBf16},
+       {bf16},
+       "encode.x: expected fp32, which bf16 is narrower than, got bf16"},
+      {Op::kEncode,
+       {.result = DType::kF8E4M3},
+       {{DType::kI32, 8, 12}},
+       "encode.x: expected fp32 or bf16 with 2 dims of at least 1, got int32"},
+      {Op::kEncode,
+       {.result = DType::kF8E4M3},
+       {x, {}, {}, scalar},
+       "encode.error: expected fp64 [3], got fp64 [1]"},
+      {Op::kDecode, {.result = DType::kF32}, {x}, "decode.code: "},
+      {Op::kDecode,
+       {.result = DType::kF32},
+       {{DType::kF8E4M3, 8, 12}},
+       "decode.scale: expected fp32 [8], got nothing"},
+      {Op::kDecode,
+       {.result = DType::kF32},
+       {bf16, {DType::kF32, 8}},
+       "decode.scale: expected nothing, got fp32 [8]"},
   };
   for (const BadCase& bad : cases) {
     std::vector<TensorType> types = bad.types;

@@ -18,6 +18,7 @@
 #include "kernels/ops/clip_scale.h"
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/encode.h"
 #include "kernels/ops/type_check.h"
 #include "kernels/philox.h"
 #include "kernels/status.h"
@@ -445,6 +446,54 @@ std::vector<OpCase> AdamwCases() {
   return cases;
 }
 
+// Shapes of every rank; rows of one element, and beyond a piece of one.
+const TensorType kEncodedTypes[] = {F32(1),
+                                    F32(300),
+                                    F32(1, 1),
+                                    F32(7, 3),
+                                    F32(33, 17),
+                                    F32(20, 257),
+                                    F32(3, 600),
+                                    {DType::kF32, 2, 3, 31},
+                                    {DType::kF32, 2, 2, 33, 33}};
+
+std::vector<OpCase> EncodeCases() {
+  const TensorType error(DType::kF64, encode::kNumErrors);
+  std::vector<OpCase> cases;
+  for (const DType result : {DType::kBf16, DType::kF8E4M3}) {
+    for (const TensorType& type : kEncodedTypes) {
+      OpCase op_case =
+          MakeCase(Op::kEncode, {.result = result}, {type, {}, {}, error});
+      cases.push_back(WithScale(op_case, 1e-30));
+      cases.push_back(WithScale(op_case, 3e4));
+      cases.push_back(std::move(op_case));
+    }
+    OpCase zero =
+        MakeCase(Op::kEncode, {.result = result}, {F32(5, 17), {}, {}, error});
+    for (const double constant : {0.0, std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<double>::quiet_NaN()}) {
+      zero.constants = {{encode::kX, constant}};
+      cases.push_back(zero);
+      absl::StrAppend(&cases.back().name, " all ", constant);
+    }
+  }
+  return cases;
+}
+
+std::vector<OpCase> DecodeCases() {
+  std::vector<OpCase> cases;
+  for (const DType result : {DType::kF32, DType::kBf16}) {
+    for (const TensorType& type : kEncodedTypes) {
+      cases.push_back(MakeCase(Op::kDecode, {.result = result},
+                               {type.WithDType(DType::kBf16)}));
+      cases.push_back(
+          MakeCase(Op::kDecode, {.result = result},
+                   {type.WithDType(DType::kF8E4M3), encode::ScaleType(type)}));
+    }
+  }
+  return cases;
+}
+
 using MakeCases = std::vector<OpCase> (*)();
 
 // In the order of the enum.
@@ -470,6 +519,8 @@ constexpr MakeCases kMakeCases[] = {
     SquaredNormCases,
     ClipScaleCases,
     AdamwCases,
+    EncodeCases,
+    DecodeCases,
 };
 static_assert(std::size(kMakeCases) == kNumOps, "an op without cases");
 

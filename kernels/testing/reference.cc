@@ -32,6 +32,8 @@ constexpr Kernels kKernels[] = {
     {SquaredNormForward, nullptr},
     {ClipScaleForward, nullptr},
     {AdamwForward, nullptr},
+    {EncodeForward, nullptr},
+    {DecodeForward, nullptr},
 };
 static_assert(std::size(kKernels) == kNumOps, "an op without a reference");
 

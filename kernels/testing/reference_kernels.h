@@ -47,4 +47,8 @@ void SquaredNormForward(Call& c);
 void ClipScaleForward(Call& c);
 void AdamwForward(Call& c);
 
+// reference_encode.cc
+void EncodeForward(Call& c);
+void DecodeForward(Call& c);
+
 }  // namespace ebb::reference

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/f8.h"
 #include "kernels/status.h"
 
 namespace ebb {
@@ -26,6 +27,7 @@ double ToDouble(T element) {
   return static_cast<double>(element);
 }
 double ToDouble(Bf16 element) { return ToFloat(element); }
+double ToDouble(F8E4M3 element) { return ToFloat(element); }
 
 template <typename T>
 void FromDouble(double element, T& to) {
@@ -33,6 +35,9 @@ void FromDouble(double element, T& to) {
 }
 void FromDouble(double element, Bf16& to) {
   to = RoundToBf16(static_cast<float>(element));
+}
+void FromDouble(double element, F8E4M3& to) {
+  to = RoundToF8E4M3(static_cast<float>(element));
 }
 
 template <typename T>
@@ -56,6 +61,9 @@ double RoundedTo(DType dtype, double element) {
   if (dtype == DType::kBf16) {
     return ToFloat(RoundToBf16(static_cast<float>(element)));
   }
+  if (dtype == DType::kF8E4M3) {
+    return ToFloat(RoundToF8E4M3(static_cast<float>(element)));
+  }
   return element;
 }
 
@@ -74,6 +82,9 @@ std::vector<double> ReadElements(const Tensor& tensor) {
       break;
     case DType::kI32:
       Read<int32_t>(tensor, elements);
+      break;
+    case DType::kF8E4M3:
+      Read<F8E4M3>(tensor, elements);
       break;
     default:
       EBB_CHECK(false);
@@ -96,6 +107,9 @@ void WriteElements(const std::vector<double>& elements, const Tensor& tensor) {
       break;
     case DType::kI32:
       Write<int32_t>(elements, tensor);
+      break;
+    case DType::kF8E4M3:
+      Write<F8E4M3>(elements, tensor);
       break;
     default:
       EBB_CHECK(false);
