@@ -164,6 +164,7 @@ absl::StatusOr<JobSpec> JobSpecFromMessage(const v1::JobSpec& spec) {
   job.memory.budget_bytes = memory.budget();
   job.memory.host_budget_bytes = memory.host_budget();
   job.memory.offload = FromChoice<Offload>(memory.offload());
+  job.memory.offload_dir = memory.offload_dir();
   job.checkpoint.every = spec.checkpoint().every();
   job.checkpoint.keep = spec.checkpoint().keep();
   job.checkpoint.init_from = spec.checkpoint().init_from();
@@ -234,6 +235,7 @@ absl::StatusOr<Plan> PlanFromMessage(const v1::Plan& message) {
     copy.step_arena_bytes = rank.step_arena_bytes();
     copy.saved_bytes = rank.saved_bytes();
     copy.host_bytes = rank.host_bytes();
+    copy.disk_bytes = rank.disk_bytes();
   }
   for (const v1::PlanCandidate& candidate : message.pareto()) {
     plan.pareto.push_back({.policy = candidate.policy(),
@@ -287,6 +289,7 @@ v1::Plan PlanToMessage(const Plan& plan) {
     copy.set_step_arena_bytes(rank.step_arena_bytes);
     copy.set_saved_bytes(rank.saved_bytes);
     copy.set_host_bytes(rank.host_bytes);
+    copy.set_disk_bytes(rank.disk_bytes);
   }
   for (const PlanCandidate& candidate : plan.pareto) {
     v1::PlanCandidate& copy = *message.add_pareto();
@@ -360,6 +363,7 @@ v1::Step StepToMessage(const StepReport& report, int attempt,
   }
   rank.set_saved_bytes(report.saved_bytes);
   rank.set_host_bytes(report.host_bytes);
+  rank.set_disk_bytes(report.disk_bytes);
   rank.set_resident_bytes(report.resident_bytes);
   return step;
 }

@@ -137,7 +137,7 @@ Plan MakePlan() {
       {.value = "L*.mlp.fc.y",
        .first_layer = 0,
        .last_layer = 2,
-       .decision = ActivationDecision::kOffloadHost,
+       .decision = ActivationDecision::kOffloadDisk,
        .reason = "slow to compute"},
       {.value = "embedding.y", .reason = ""}};
   plan.graph_fingerprint = 0xfedcba9876543210;
@@ -156,6 +156,7 @@ Plan MakePlan() {
   rank.step_arena_bytes = 8;
   rank.saved_bytes = 9;
   rank.host_bytes = 10;
+  rank.disk_bytes = 11;
   plan.ranks = {rank};
   plan.pareto = {{.policy = "full",
                   .peak_bytes = 5,
@@ -183,9 +184,10 @@ TEST(Convert, PlanThereAndBack) {
   EXPECT_EQ(message.decisions(0).decision(), "recompute");
   EXPECT_EQ(message.decisions(1).value(), "L2.qkv.y");
   EXPECT_EQ(message.decisions(2).decision(), "offload");
-  EXPECT_EQ(message.decisions(2).offload_place(), "host");
+  EXPECT_EQ(message.decisions(2).offload_place(), "disk");
   EXPECT_EQ(message.decisions(3).value(), "embedding.y");
   EXPECT_EQ(message.ranks(0).host_bytes(), 10);
+  EXPECT_EQ(message.ranks(0).disk_bytes(), 11);
   EXPECT_EQ(message.ranks(0).memory().size(), size_t{kNumMemoryClasses});
 
   const auto back = PlanFromMessage(message);
@@ -197,7 +199,7 @@ TEST(Convert, PlanThereAndBack) {
   EXPECT_EQ(back->decisions[0].value, "L*.mlp_act.y");
   EXPECT_EQ(back->decisions[0].last_layer, 3);
   EXPECT_EQ(back->decisions[0].decision, ActivationDecision::kRecompute);
-  EXPECT_EQ(back->decisions[2].decision, ActivationDecision::kOffloadHost);
+  EXPECT_EQ(back->decisions[2].decision, ActivationDecision::kOffloadDisk);
   // Nothing is lost on the way.
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
       message, PlanToMessage(*back)));
@@ -233,6 +235,7 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
   report.saved_bytes = 4100;
   report.resident_bytes = 9000;
   report.host_bytes = 5000;
+  report.disk_bytes = 6000;
   report.phases.backward = 0.25;
   report.phases.offload_wait = 0.125;
   const RankPlan predicted = MakePlan().ranks[0];
@@ -247,6 +250,7 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
   EXPECT_EQ(step.phase_seconds().at("backward"), 0.25);
   EXPECT_EQ(step.phase_seconds().at("offload_wait"), 0.125);
   EXPECT_EQ(step.ranks(0).host_bytes(), 5000);
+  EXPECT_EQ(step.ranks(0).disk_bytes(), 6000);
   ASSERT_EQ(step.ranks_size(), 1);
   EXPECT_EQ(step.ranks(0).memory().size(), size_t{kNumMemoryClasses});
   EXPECT_EQ(step.ranks(0).memory().at("saved").peak_bytes(), 4000);

@@ -565,7 +565,7 @@ TEST(SpecReader, OffersWhatIsBuilt) {
   EXPECT_EQ(known.rule(), "fp16 is not built yet");
   EXPECT_EQ(known.fix(), "use fp32, bf16");
   EXPECT_EQ(OnlyViolation(Read(With("memory: {offload: ram}"))).rule(),
-            "must be one of none, host (disk is not built yet)");
+            "must be one of none, host, disk");
 }
 
 TEST(SpecReader, JoinsWhatACoordinatorFinds) {

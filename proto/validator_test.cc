@@ -443,7 +443,10 @@ TEST(Validator, RefusesByNameWhatIsNotBuilt) {
        [](auto* s) { s->mutable_parallel()->set_pipeline(2); }},
       {"parallel.zero", [](auto* s) { s->mutable_parallel()->set_zero(1); }},
       {"memory.offload",
-       [](auto* s) { s->mutable_memory()->set_offload(v1::OFFLOAD_DISK); }},
+       [](auto* s) {
+         s->mutable_memory()->set_policy(v1::POLICY_AUTO);
+         s->mutable_memory()->set_offload(v1::OFFLOAD_DISK);
+       }},
       {"memory.offload_optimizer",
        [](auto* s) {
          s->mutable_memory()->set_offload_optimizer(v1::OFFLOAD_DISK);

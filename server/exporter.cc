@@ -231,6 +231,8 @@ void Exporter::StepStored(const std::string& job_id, int rank,
     }
     table_->Set("ebb_train_host_memory_bytes", {job_id, label},
                 static_cast<double>(part.host_bytes()));
+    table_->Set("ebb_train_disk_bytes", {job_id, label},
+                static_cast<double>(part.disk_bytes()));
     table_->Set("ebb_train_last_step_timestamp_seconds", {job_id, label},
                 static_cast<double>(step.time().seconds()) +
                     1e-9 * step.time().nanos());

@@ -223,6 +223,9 @@ absl::StatusOr<TrainerFinish> Train(const RankEnvironment& environment,
   setup.spec_text = SpecToJson(assignment.spec());
   setup.poison = environment.poison || assignment.poison();
   setup.offload.check = environment.check_offload;
+  setup.offload_directory = spec.memory.offload_dir.empty()
+                                ? environment.attempt_directory
+                                : spec.memory.offload_dir;
   EBB_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                        Trainer::Create(std::move(setup)));
   ReportingObserver observer(environment, plan, stream, mailbox);

@@ -184,8 +184,11 @@ class Explainer {
   std::string ReasonToOffload(int value, const Decision& decision) const {
     const ValueFacts& facts = values_[value];
     return absl::StrCat(
-        "waits in host memory between the passes; frees ",
-        BytesText(facts.bytes), " in each of ",
+        "waits ",
+        decision.decision == ActivationDecision::kOffloadDisk
+            ? "on disk"
+            : "in host memory",
+        " between the passes; frees ", BytesText(facts.bytes), " in each of ",
         decision.last_layer - decision.first_layer + 1, " layers",
         facts.readers.empty()
             ? std::string()

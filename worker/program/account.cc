@@ -124,7 +124,10 @@ class Walk {
       CountWork(block, block.one_row ? times : times * block.count);
       EBB_RETURN_IF_ERROR(RunBlock(block));
     }
-    EBB_RETURN_IF_ERROR(WalkHost());
+    EBB_ASSIGN_OR_RETURN(account_.host_bytes,
+                         WalkCopies(Arena::kHost, program_.host_bytes));
+    EBB_ASSIGN_OR_RETURN(account_.disk_bytes,
+                         WalkCopies(Arena::kDisk, program_.disk_bytes));
     account_.largest_use_bytes = largest_.sum;
     account_.memory = largest_.bytes;
     for (const ParameterLayout& layout : program_.parameters) {
@@ -166,18 +169,20 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // The host arena by itself: copies alone use it.
-  absl::Status WalkHost() {
-    if (program_.host_bytes == 0) return absl::OkStatus();
-    ArenaUse host(program_.host_bytes, Arena::kHost);
+  // An arena off the device by itself: copies alone use it. Returns the largest
+  // sum in use.
+  absl::StatusOr<int64_t> WalkCopies(Arena arena, int64_t arena_bytes) const {
+    int64_t largest = 0;
+    if (arena_bytes == 0) return largest;
+    ArenaUse use(arena_bytes, arena);
     for (const Block& block : program_.blocks) {
       for (int64_t n = 0; n < block.count; ++n) {
         const int64_t i = Iteration(block, n);
         for (const Instruction& instruction : block.instructions) {
           if (!IsCopy(instruction.kind)) continue;
-          absl::Status status = host.Begin(block, instruction, i);
-          account_.host_bytes = std::max(account_.host_bytes, host.sum());
-          if (status.ok()) status = host.End(block, instruction, i);
+          absl::Status status = use.Begin(block, instruction, i);
+          largest = std::max(largest, use.sum());
+          if (status.ok()) status = use.End(block, instruction, i);
           if (!status.ok()) {
             return Annotate(status, absl::StrCat(block.name, " ", i, ": ",
                                                  instruction.name));
@@ -185,7 +190,7 @@ class Walk {
         }
       }
     }
-    return absl::OkStatus();
+    return largest;
   }
 
   Use Now() const { return {arena_.sum(), arena_.bytes()}; }

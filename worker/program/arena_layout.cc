@@ -159,29 +159,31 @@ bool IsGroupInput(const Draft& draft, const Storage& storage) {
          storage.key.layer_in_group == 0;
 }
 
-// Copies in host memory: one record a group, one segment after the other, the
+// Copies off the device: one record a group, one segment after the other, the
 // group's input first.
-void LayOutHost(const Draft& draft, Layout& layout) {
+Layout::Records LayOutRecords(const Draft& draft, Home home,
+                              std::vector<int64_t>& offset) {
   const int num_segments = static_cast<int>(draft.segments.size());
-  int64_t base = 0;
+  Layout::Records records;
   for (int s = 0; s < num_segments; ++s) {
+    const int64_t base = records.arena_bytes;
     int64_t record = 0;
     for (const bool input : {true, false}) {
       for (size_t i = 0; i < draft.storages.size(); ++i) {
         const Storage& storage = draft.storages[i];
-        if (storage.home != Home::kHost || storage.key.segment != s ||
+        if (storage.home != home || storage.key.segment != s ||
             IsGroupInput(draft, storage) != input) {
           continue;
         }
-        layout.offset[i] = base + record;
+        offset[i] = base + record;
         record += storage.bytes;
       }
     }
-    layout.host_record_base.push_back(base);
-    layout.host_record_bytes.push_back(record);
-    base += draft.segments[s].count * record;
+    records.base.push_back(base);
+    records.bytes.push_back(record);
+    records.arena_bytes += draft.segments[s].count * record;
   }
-  layout.host_bytes = base;
+  return records;
 }
 
 }  // namespace
@@ -289,7 +291,8 @@ Layout LayOut(const Draft& draft) {
     }
   }
 
-  LayOutHost(draft, layout);
+  layout.host = LayOutRecords(draft, Home::kHost, layout.offset);
+  layout.disk = LayOutRecords(draft, Home::kDisk, layout.offset);
   layout.step_bytes = PlaceRanges(ranges, obstacles, draft.fixed_step_bytes);
   for (int i = 0; i < num_storages; ++i) {
     if (range_of[i] >= 0) layout.offset[i] = ranges[range_of[i]].offset;

@@ -6,8 +6,7 @@
 // begins. Within a record, what dies last in backward lies lowest: the space
 // that backward frees grows from the top and joins the free space above. The
 // other storages are placed around the records, lowest fit first, in several
-// orders; the best one counts. The host arena holds records alone. Inputs of
-// groups that are offloaded have one place on the device, all the same.
+// orders; the best one counts. The host and the disk arena hold records alone.
 //
 // Placing storages with lifetimes is NP-hard (Garey & Johnson 1979, SR2:
 // dynamic storage allocation); the sum in use at the worst line is a lower
@@ -53,10 +52,14 @@ struct Layout {
   std::vector<int64_t> record_base;
   std::vector<int64_t> record_bytes;
   int64_t step_bytes = 0;
-  // The same of the host arena.
-  std::vector<int64_t> host_record_base;
-  std::vector<int64_t> host_record_bytes;
-  int64_t host_bytes = 0;
+  // The same of an arena that holds records alone.
+  struct Records {
+    std::vector<int64_t> base;
+    std::vector<int64_t> bytes;
+    int64_t arena_bytes = 0;
+  };
+  Records host;
+  Records disk;
 };
 
 Layout LayOut(const Draft& draft);

@@ -37,6 +37,7 @@ enum class Home : uint8_t {
                // done or since its copy in began: like kTemporary, but nothing
                // takes it over, and it may be a ring of places
   kHost,       // in the host arena: records as on the device
+  kDisk,       // in the disk arena: the same
 };
 
 // What a storage holds.
@@ -44,8 +45,8 @@ enum class Content : uint8_t {
   kValue,       // of the graph, as forward made it
   kRecomputed,  // the same, computed again; version kOnTheWay: for a later
                 // input of the group only
-  kPrefetched,  // the same, copied back from host memory
-  kHostCopy,    // the same in host memory
+  kPrefetched,  // the same, copied back
+  kHostCopy,    // the same in host memory or on disk
   kGradient,    // of an activation or a parameter
   kMaster,      // of a parameter that is stored narrower than fp32
   kFirstMoment,

@@ -179,8 +179,10 @@ std::string Dump(const Program& program) {
   const ProgramAccount& account = program.account;
   std::string text = absl::StrCat(
       "# rank 0  tp 0/1  pp 0/1  state ", program.state_bytes, " B  step ",
-      program.step_bytes, " B  host ", program.host_bytes, " B  saved ",
-      account.saved_bytes, " B  recompute ", account.num_recompute,
+      program.step_bytes, " B  host ", program.host_bytes, " B",
+      program.disk_bytes > 0 ? absl::StrCat("  disk ", program.disk_bytes, " B")
+                             : std::string(),
+      "  saved ", account.saved_bytes, " B  recompute ", account.num_recompute,
       " ops a microbatch\n# peak");
   for (int c = 0; c < kNumMemoryClasses; ++c) {
     if (account.memory.bytes[c] == 0) continue;

@@ -25,6 +25,7 @@ absl::StatusOr<JobPrograms> LowerJob(const JobSpec& spec, const Plan& plan,
                                      spec.num_microbatches(), backend));
   programs.step_bytes = programs.training.step_bytes;
   programs.host_bytes = programs.training.host_bytes;
+  programs.disk_bytes = programs.training.disk_bytes;
   if (spec.eval.every == 0) return programs;
 
   const int64_t micro = spec.eval.micro;
@@ -66,6 +67,7 @@ RankPlan PredictRank(const JobPrograms& programs, const Backend& backend) {
   rank.step_arena_bytes = programs.step_bytes;
   rank.saved_bytes = training.account.saved_bytes;
   rank.host_bytes = programs.host_bytes;
+  rank.disk_bytes = programs.disk_bytes;
   return rank;
 }
 

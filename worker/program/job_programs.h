@@ -21,6 +21,7 @@ struct JobPrograms {
   std::optional<Program> evaluation;  // eval.every > 0
   int64_t step_bytes = 0;  // the larger of the two: they share the step arena
   int64_t host_bytes = 0;  // of the host arena, which training alone uses
+  int64_t disk_bytes = 0;  // of the disk arena, likewise
 };
 
 // The graph of one training microbatch.

@@ -61,9 +61,11 @@ class BlockEmitter {
         return RecordAddress(Arena::kStep, storage, group, layout_.record_base,
                              layout_.record_bytes);
       case Home::kHost:
-        return RecordAddress(Arena::kHost, storage, group,
-                             layout_.host_record_base,
-                             layout_.host_record_bytes);
+        return RecordAddress(Arena::kHost, storage, group, layout_.host.base,
+                             layout_.host.bytes);
+      case Home::kDisk:
+        return RecordAddress(Arena::kDisk, storage, group, layout_.disk.base,
+                             layout_.disk.bytes);
     }
     return {};
   }
@@ -247,7 +249,8 @@ absl::StatusOr<Program> Emit(const Draft& draft, const Layout& layout,
   Program program;
   program.state_bytes = draft.state_bytes;
   program.step_bytes = layout.step_bytes;
-  program.host_bytes = layout.host_bytes;
+  program.host_bytes = layout.host.arena_bytes;
+  program.disk_bytes = layout.disk.arena_bytes;
   program.num_microbatches = num_microbatches;
   program.micro_batch = draft.graph->micro_batch;
   program.seq_len = draft.graph->seq_len;

@@ -58,13 +58,15 @@ const char* ActivationDecisionName(ActivationDecision decision) {
     case ActivationDecision::kRecomputeTwice:
       return "recompute_twice";
     case ActivationDecision::kOffloadHost:
+    case ActivationDecision::kOffloadDisk:
       return "offload";
   }
   return "?";
 }
 
 const char* OffloadPlaceName(ActivationDecision decision) {
-  return decision == ActivationDecision::kOffloadHost ? "host" : "";
+  if (decision == ActivationDecision::kOffloadHost) return "host";
+  return decision == ActivationDecision::kOffloadDisk ? "disk" : "";
 }
 
 ValueName NameOf(const Block& block, const Instruction& instruction,

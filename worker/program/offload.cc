@@ -144,6 +144,13 @@ class Inserter {
       host.bytes = draft_.storages[s].bytes;
       host.memory_class = MemoryClass::kSaved;
       host.home = Home::kHost;
+      if (draft_.segments[key.segment].decision(key.layer_in_group,
+                                                key.value) ==
+          ActivationDecision::kOffloadDisk) {
+        host.home = Home::kDisk;
+        host.bytes = (host.bytes + kDiskBlockBytes - 1) / kDiskBlockBytes *
+                     kDiskBlockBytes;
+      }
       value.host = draft_.Add(std::move(host));
       offloaded_.push_back(value);
     }

@@ -23,19 +23,22 @@ enum class ActivationDecision : uint8_t {
   // (Griewank & Walther 2000). For values of a layer, not for its input.
   kRecomputeTwice,
   kOffloadHost,  // copied to host memory, and back in time for backward
+  kOffloadDisk,  // the same with a file
 };
 
 constexpr ActivationDecision kActivationDecisions[] = {
     ActivationDecision::kKeep, ActivationDecision::kRecompute,
-    ActivationDecision::kRecomputeTwice, ActivationDecision::kOffloadHost};
+    ActivationDecision::kRecomputeTwice, ActivationDecision::kOffloadHost,
+    ActivationDecision::kOffloadDisk};
 
 // keep, recompute, recompute_twice, offload
 const char* ActivationDecisionName(ActivationDecision decision);
-// Where an offloaded value goes: host. Empty for other decisions.
+// Where an offloaded value goes: host, disk. Empty for other decisions.
 const char* OffloadPlaceName(ActivationDecision decision);
 
 inline bool IsOffload(ActivationDecision decision) {
-  return decision == ActivationDecision::kOffloadHost;
+  return decision == ActivationDecision::kOffloadHost ||
+         decision == ActivationDecision::kOffloadDisk;
 }
 inline bool IsRecompute(ActivationDecision decision) {
   return decision == ActivationDecision::kRecompute ||
@@ -63,6 +66,7 @@ struct RankPlan {
   int64_t step_arena_bytes = 0;
   int64_t saved_bytes = 0;  // largest sum of kSaved at any instruction
   int64_t host_bytes = 0;   // of the host arena; not part of the peak
+  int64_t disk_bytes = 0;   // of the disk arena; not part of the peak
 };
 
 struct PlanCandidate {

@@ -328,9 +328,10 @@ absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
       OffloadKept(graph, ActivationDecision::kOffloadHost, plan.decisions);
       return plan;
     case Offload::kDisk:
-      break;
+      OffloadKept(graph, ActivationDecision::kOffloadDisk, plan.decisions);
+      return plan;
   }
-  return absl::UnimplementedError("memory.offload: disk is not built yet");
+  return absl::InternalError("unknown offload");
 }
 
 }  // namespace ebb

@@ -6,11 +6,12 @@
 // head) enters addresses only as base + i * stride. The blocks between
 // begin_microbatch and end_microbatch run once a microbatch.
 //
-// Copies between the device and host memory run beside the other instructions,
-// one after the other in the order in which the program starts them. The
-// program says all that must wait: a copy starts behind the instruction that
-// wrote its source, and whatever reads what a copy brought, or uses the place
-// of what it took away, stands behind an instruction that awaits it.
+// Copies between the device and host memory or disk run beside the other
+// instructions, one after the other in the order in which the program starts
+// them. The program says all that must wait: a copy starts behind the
+// instruction that wrote its source, and whatever reads what a copy brought, or
+// uses the place of what it took away, stands behind an instruction that awaits
+// it.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +30,18 @@ enum class Arena : uint8_t {
   kState,  // parameters, optimizer: outlives steps, policy-independent
   kStep,   // all else on the device
   kHost,   // offloaded values, in host memory
+  kDisk,   // offloaded values, in a file of the rank
 };
 
-constexpr int kNumArenas = 3;
+constexpr int kNumArenas = 4;
+
+// Places in the disk arena are whole blocks of this: what reads and writes
+// around the page cache ask for on any device of today.
+constexpr int64_t kDiskBlockBytes = 4096;
+
+inline bool IsOffDevice(Arena arena) {
+  return arena == Arena::kHost || arena == Arena::kDisk;
+}
 
 enum class Phase : uint8_t { kForward, kRecompute, kBackward, kUpdate };
 
@@ -84,9 +94,9 @@ enum class InstructionKind : uint8_t {
   kLoadBatch,  // fills tokens and targets (operands 0 and 1) of the microbatch
   kDrop,       // frees a value that is computed again later; no work
   kOffload,    // starts a copy of operand 0, on the device, to operand 1
-  kPrefetch,   // starts a copy of operand 0, in host memory, to operand 1
-  kAwait,      // until the copies last started on its operands, all in host
-               // memory, are done
+  kPrefetch,   // starts a copy of operand 0, off the device, to operand 1
+  kAwait,      // until the copies last started on its operands, all off the
+               // device, are done
 };
 
 inline bool IsCopy(InstructionKind kind) {
@@ -235,6 +245,7 @@ struct ProgramAccount {
   int64_t largest_use_bytes = 0;  // largest sum in use in the step arena
   int64_t saved_bytes = 0;        // largest sum of kSaved
   int64_t host_bytes = 0;         // largest sum in use in the host arena
+  int64_t disk_bytes = 0;         // and in the disk arena
   double model_flops = 0;         // of one step, all microbatches
   double recompute_flops = 0;
   int64_t num_recompute = 0;  // recompute instructions of one microbatch
@@ -244,6 +255,7 @@ struct Program {
   int64_t state_bytes = 0;
   int64_t step_bytes = 0;
   int64_t host_bytes = 0;
+  int64_t disk_bytes = 0;
   int num_microbatches = 1;
   int64_t micro_batch = 0;  // sequences
   int64_t seq_len = 0;

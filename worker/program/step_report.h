@@ -33,6 +33,7 @@ struct StepReport {
   MemoryBytes memory;          // counted at the moment of the peak
   int64_t saved_bytes = 0;     // largest sum of kSaved
   int64_t host_bytes = 0;      // largest sum in the host arena, counted
+  int64_t disk_bytes = 0;      // and in the disk arena
   int64_t resident_bytes = 0;  // anonymous + shared of the process
   PhaseSeconds phases;
 };

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "worker/program/program.h"
+#include "worker/runtime/disk_file.h"
 
 namespace ebb {
 
@@ -43,7 +44,10 @@ struct ArenaView {
   int64_t step_bytes = 0;
   std::byte* host = nullptr;
   int64_t host_bytes = 0;
+  DiskFile* disk = nullptr;
+  int64_t disk_bytes = 0;
 
+  // Null for the disk arena, which is no memory.
   std::byte* At(Arena arena) const {
     switch (arena) {
       case Arena::kState:
@@ -52,6 +56,8 @@ struct ArenaView {
         return step;
       case Arena::kHost:
         return host;
+      case Arena::kDisk:
+        break;
     }
     return nullptr;
   }

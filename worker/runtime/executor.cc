@@ -76,12 +76,14 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(
     ExecutorOptions options) {
   if (program.state_bytes > arenas.state_bytes ||
       program.step_bytes > arenas.step_bytes ||
-      program.host_bytes > arenas.host_bytes) {
+      program.host_bytes > arenas.host_bytes ||
+      program.disk_bytes > arenas.disk_bytes) {
     return absl::InternalError(absl::StrCat(
         "arenas are smaller than the program: state ", arenas.state_bytes,
         " of ", program.state_bytes, " bytes, step ", arenas.step_bytes, " of ",
         program.step_bytes, ", host ", arenas.host_bytes, " of ",
-        program.host_bytes));
+        program.host_bytes, ", disk ", arenas.disk_bytes, " of ",
+        program.disk_bytes));
   }
   EBB_RETURN_IF_ERROR(CheckStorage(program, device.backend()));
   std::unique_ptr<Executor> executor(
@@ -125,26 +127,35 @@ absl::Status Executor::ResolveKernels() {
       " backend has no kernels for: ", absl::StrJoin(missing, ", ")));
 }
 
-// A slot for every place in host memory, named as what lies there.
+// A slot for every place off the device, named as what lies there.
 void Executor::MakeCopyStream() {
-  std::vector<std::string> names;
+  std::vector<CopySlot> slots;
   for (const Block& block : program_.blocks) {
     for (const Instruction& instruction : block.instructions) {
       if (instruction.kind != InstructionKind::kOffload) continue;
-      const Buffer& host = block.buffers[instruction.operands[1].buffer];
+      const Buffer& place = block.buffers[instruction.operands[1].buffer];
       for (int64_t i = 0; i < block.count; ++i) {
         if (!block.Runs(instruction, i)) continue;
-        const auto [slot, is_new] =
-            slot_at_.emplace(host.address.At(i), names.size());
+        const int64_t offset = place.address.At(i);
+        const bool is_new =
+            slot_at_
+                .emplace(std::pair(place.address.arena, offset), slots.size())
+                .second;
         if (!is_new) continue;
-        names.push_back(
-            InstanceName(host.name, block.LayerOf(i, host.layer_offset)));
+        CopySlot& slot = slots.emplace_back();
+        slot.name =
+            InstanceName(place.name, block.LayerOf(i, place.layer_offset));
+        if (place.address.arena == Arena::kHost) {
+          slot.host = arenas_.host + offset;
+        } else {
+          slot.disk_offset = offset;
+        }
       }
     }
   }
-  if (names.empty()) return;
-  copies_ =
-      std::make_unique<CopyStream>(device_, std::move(names), options_.offload);
+  if (slots.empty()) return;
+  copies_ = std::make_unique<CopyStream>(device_, std::move(slots),
+                                         arenas_.disk, options_.offload);
 }
 
 void Executor::BuildCalls() {
@@ -180,6 +191,11 @@ void Executor::BuildCall(const Block& block, const Instruction& instruction,
   call.slots.resize(num_slots);
   if (instruction.backward_kernel) call.grads.resize(num_slots);
   for (const Operand& operand : instruction.operands) {
+    // The copy stream knows the places off the device by their slots.
+    if (IsCopy(instruction.kind) &&
+        IsOffDevice(block.buffers[operand.buffer].address.arena)) {
+      continue;
+    }
     auto& tensors = operand.gradient ? call.grads : call.slots;
     Bind(block, operand, tensors[operand.slot], call);
   }
@@ -251,8 +267,8 @@ void Executor::BindCopySlots(const Block& block, const Instruction& instruction,
   for (int64_t i = 0; i < block.count; ++i) {
     for (const Operand& operand : instruction.operands) {
       const Address& address = block.buffers[operand.buffer].address;
-      if (address.arena != Arena::kHost) continue;
-      const auto slot = slot_at_.find(address.At(i));
+      if (!IsOffDevice(address.arena)) continue;
+      const auto slot = slot_at_.find({address.arena, address.At(i)});
       EBB_CHECK(slot != slot_at_.end() || !block.Runs(instruction, i));
       call.copy_slots.push_back(slot == slot_at_.end() ? 0 : slot->second);
     }
@@ -421,12 +437,12 @@ void Executor::BeginCopy(Call& call, int64_t iteration) {
   const Instruction& instruction = *call.instruction;
   const int64_t bytes = instruction.operands[0].type.bytes();
   const int slot = call.CopySlots(iteration)[0];
-  std::byte* const source = call.slots[0].as<std::byte>();
-  std::byte* const target = call.slots[1].as<std::byte>();
   if (instruction.kind == InstructionKind::kOffload) {
-    copies_->BeginOffload(slot, target, source, bytes, generation_);
+    copies_->BeginOffload(slot, call.slots[0].as<std::byte>(), bytes,
+                          generation_);
   } else {
-    copies_->BeginPrefetch(slot, target, source, bytes, generation_);
+    copies_->BeginPrefetch(slot, call.slots[1].as<std::byte>(), bytes,
+                           generation_);
   }
 }
 
@@ -444,7 +460,7 @@ void Executor::LeaveBuffers(const Call& call, int64_t iteration) {
   for (const int32_t b : call.instruction->frees) {
     const Buffer& buffer = call.block->buffers[b];
     meter_.Leave(buffer);
-    if (!options_.poison) continue;
+    if (!options_.poison || buffer.address.arena == Arena::kDisk) continue;
     std::byte* const memory = At(buffer.address, iteration);
     if (buffer.address.arena == Arena::kHost) {
       std::memset(memory, kPoisonByte, buffer.bytes);
@@ -476,6 +492,7 @@ absl::StatusOr<StepReport> Executor::FinishStep() {
   report.memory[MemoryClass::kRuntime] = device_.backend().runtime_bytes;
   report.saved_bytes = meter_.saved_bytes();
   report.host_bytes = meter_.host_bytes();
+  report.disk_bytes = meter_.disk_bytes();
   report.phases = timer_.phases();
   return report;
 }

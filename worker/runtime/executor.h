@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -149,7 +150,7 @@ class Executor {
 
   // Microbatches run so far: what is offloaded in one comes back in the same.
   int64_t generation_ = 0;
-  std::map<int64_t, int32_t> slot_at_;  // by offset in the host arena
+  std::map<std::pair<Arena, int64_t>, int32_t> slot_at_;  // by offset
   std::unique_ptr<CopyStream> copies_;  // null: the program has no copies
 };
 

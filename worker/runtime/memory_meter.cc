@@ -26,8 +26,8 @@ void MemoryMeter::Reset() {
   sum_ = state_.Sum();
   peak_sum_ = sum_;
   saved_bytes_ = 0;
-  host_in_use_ = 0;
-  host_bytes_ = 0;
+  host_ = {};
+  disk_ = {};
 }
 
 MemoryBytes MemoryMeter::Peak() const {

@@ -11,7 +11,7 @@ namespace ebb {
 // Owned by an executor and fed by it instruction by instruction: a buffer
 // enters before the instruction that it is allocated for and leaves after the
 // one that frees it. The state arena counts as in use throughout. Host memory
-// is counted apart, whatever the class.
+// and disk are counted apart, whatever the class.
 class MemoryMeter {
  public:
   // `arena_bytes`: of state and step arena.
@@ -20,16 +20,18 @@ class MemoryMeter {
   // Empties the step arena: a new step begins.
   void Reset();
   void Enter(const Buffer& buffer) {
-    if (buffer.address.arena == Arena::kHost) {
-      host_in_use_ += buffer.bytes;
+    if (IsOffDevice(buffer.address.arena)) {
+      OffDevice& use = Of(buffer.address.arena);
+      use.sum += buffer.bytes;
+      if (use.sum > use.largest) use.largest = use.sum;
       return;
     }
     in_use_[buffer.memory_class] += buffer.bytes;
     sum_ += buffer.bytes;
   }
   void Leave(const Buffer& buffer) {
-    if (buffer.address.arena == Arena::kHost) {
-      host_in_use_ -= buffer.bytes;
+    if (IsOffDevice(buffer.address.arena)) {
+      Of(buffer.address.arena).sum -= buffer.bytes;
       return;
     }
     in_use_[buffer.memory_class] -= buffer.bytes;
@@ -43,7 +45,6 @@ class MemoryMeter {
     }
     const int64_t saved = in_use_[MemoryClass::kSaved];
     if (saved > saved_bytes_) saved_bytes_ = saved;
-    if (host_in_use_ > host_bytes_) host_bytes_ = host_in_use_;
   }
 
   // Bytes by class at the first instruction with the largest sum of this step.
@@ -52,10 +53,17 @@ class MemoryMeter {
   MemoryBytes Peak() const;
   // Largest sum of the class `saved` at any instruction of this step.
   int64_t saved_bytes() const { return saved_bytes_; }
-  // Largest sum of bytes in use in the host arena at any instruction.
-  int64_t host_bytes() const { return host_bytes_; }
+  // Largest sum of bytes in use in the host and in the disk arena.
+  int64_t host_bytes() const { return host_.largest; }
+  int64_t disk_bytes() const { return disk_.largest; }
 
  private:
+  struct OffDevice {
+    int64_t sum = 0;
+    int64_t largest = 0;
+  };
+  OffDevice& Of(Arena arena) { return arena == Arena::kHost ? host_ : disk_; }
+
   int64_t arena_bytes_ = 0;
   MemoryBytes state_;
   MemoryBytes in_use_;
@@ -63,8 +71,8 @@ class MemoryMeter {
   int64_t sum_ = 0;
   int64_t peak_sum_ = 0;
   int64_t saved_bytes_ = 0;
-  int64_t host_in_use_ = 0;
-  int64_t host_bytes_ = 0;
+  OffDevice host_;
+  OffDevice disk_;
 };
 
 }  // namespace ebb

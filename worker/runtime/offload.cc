@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,13 +22,14 @@ constexpr int64_t kMostCopies = 1024;
 
 }  // namespace
 
-CopyStream::CopyStream(Device& device, std::vector<std::string> slot_names,
-                       OffloadOptions options)
+CopyStream::CopyStream(Device& device, std::vector<CopySlot> slots,
+                       DiskFile* disk, OffloadOptions options)
     : device_(device),
+      disk_(disk),
       options_(options),
-      slot_names_(std::move(slot_names)),
-      last_copy_(slot_names_.size(), 0),
-      slots_(slot_names_.size()),
+      slots_(std::move(slots)),
+      last_copy_(slots_.size(), 0),
+      contents_(slots_.size()),
       ring_(kMostCopies) {
   // A thread begins with the mask of the one that starts it.
   sigset_t all;
@@ -100,8 +100,23 @@ void CopyStream::Run() {
   }
 }
 
+absl::Status CopyStream::Write(const CopySlot& slot, const std::byte* data,
+                               int64_t bytes) {
+  if (slot.host == nullptr) return disk_->Write(slot.disk_offset, data, bytes);
+  device_.CopyToHost(slot.host, data, bytes, nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status CopyStream::Read(const CopySlot& slot, std::byte* data,
+                              int64_t bytes) {
+  if (slot.host == nullptr) return disk_->Read(slot.disk_offset, data, bytes);
+  device_.CopyToDevice(data, slot.host, bytes, nullptr);
+  return absl::OkStatus();
+}
+
 absl::Status CopyStream::Make(const Copy& copy) {
-  Slot& slot = slots_[copy.slot];
+  const CopySlot& slot = slots_[copy.slot];
+  Contents& contents = contents_[copy.slot];
   if (options_.longest_delay_microseconds > 0) {
     const uint64_t draw = philox::Mix(
         static_cast<uint64_t>(copy.generation * 1000003 + copy.slot * 2) +
@@ -110,29 +125,31 @@ absl::Status CopyStream::Make(const Copy& copy) {
         draw % static_cast<uint64_t>(options_.longest_delay_microseconds)));
   }
   if (copy.is_offload) {
-    if (options_.check) slot.checksum = Crc32c(0, copy.device, copy.bytes);
-    device_.CopyToHost(copy.host, copy.device, copy.bytes, nullptr);
-    slot.generation = copy.generation;
+    if (options_.check) contents.checksum = Crc32c(0, copy.device, copy.bytes);
+    EBB_RETURN_IF_ERROR(Write(slot, copy.device, copy.bytes));
+    contents.generation = copy.generation;
     if (num_offloads_++ == options_.spoiled_copy) {
-      std::memset(copy.host, 0, static_cast<size_t>(copy.bytes));
+      const std::vector<std::byte> zeros(static_cast<size_t>(copy.bytes));
+      EBB_RETURN_IF_ERROR(Write(slot, zeros.data(), copy.bytes));
     }
     return absl::OkStatus();
   }
-  if (slot.generation != copy.generation) {
+  if (contents.generation != copy.generation) {
     return absl::InternalError(
-        absl::StrCat("offloaded value ", slot_names_[copy.slot],
-                     ": host memory holds generation ", slot.generation,
+        absl::StrCat("offloaded value ", slot.name,
+                     ": its place holds generation ", contents.generation,
                      ", generation ", copy.generation, " is asked for"));
   }
-  device_.CopyToDevice(copy.device, copy.host, copy.bytes, nullptr);
+  EBB_RETURN_IF_ERROR(Read(slot, copy.device, copy.bytes));
   if (!options_.check) return absl::OkStatus();
   const uint32_t checksum = Crc32c(0, copy.device, copy.bytes);
-  if (checksum == slot.checksum) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      "offloaded value ", slot_names_[copy.slot],
-      " came back from host memory as other bytes than went out: checksum ",
-      absl::Hex(checksum, absl::kZeroPad8), ", was ",
-      absl::Hex(slot.checksum, absl::kZeroPad8)));
+  if (checksum == contents.checksum) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("offloaded value ", slot.name, " came back from ",
+                   slot.host == nullptr ? "disk" : "host memory",
+                   " as other bytes than went out: checksum ",
+                   absl::Hex(checksum, absl::kZeroPad8), ", was ",
+                   absl::Hex(contents.checksum, absl::kZeroPad8)));
 }
 
 }  // namespace ebb

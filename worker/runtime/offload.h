@@ -1,6 +1,6 @@
-// The stream of copies between the device and host memory: one thread that
-// makes them, one after the other in the order in which they were begun, beside
-// the thread that runs the program.
+// The stream of copies between the device and host memory or disk: one thread
+// that makes them, one after the other in the order in which they were begun,
+// beside the thread that runs the program.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/device.h"
+#include "worker/runtime/disk_file.h"
 
 namespace ebb {
 
@@ -22,41 +23,48 @@ struct OffloadOptions {
   bool check = false;
   // Stress mode: every copy begins late, by a random time up to this.
   int64_t longest_delay_microseconds = 0;
-  // For tests: the copy out of this number, counted from 0, leaves zeros in
-  // host memory.
+  // For tests: the copy out of this number, counted from 0, leaves zeros where
+  // it goes.
   int64_t spoiled_copy = -1;
 };
 
-// A slot is a place in host memory, for one value of one layer. All methods are
-// called by the thread that made the stream. A copy allocates nothing.
+// A place off the device, for one value of one layer.
+struct CopySlot {
+  std::string name;           // of the value, for errors
+  std::byte* host = nullptr;  // in host memory; null: on disk
+  int64_t disk_offset = 0;
+};
+
+// All methods are called by the thread that made the stream. A copy allocates
+// nothing.
 class CopyStream {
  public:
-  // `slot_names` are the values, for errors. Starts the thread, which takes no
-  // signals. The device must outlive the stream.
-  CopyStream(Device& device, std::vector<std::string> slot_names,
+  // Starts the thread, which takes no signals. The device and `disk` (null if
+  // no slot is there) must outlive the stream.
+  CopyStream(Device& device, std::vector<CopySlot> slots, DiskFile* disk,
              OffloadOptions options);
   // Waits for all copies.
   ~CopyStream();
   CopyStream(const CopyStream&) = delete;
   CopyStream& operator=(const CopyStream&) = delete;
 
-  // Begins a copy to or from host memory. Both ends must stay as they are until
-  // the copy was awaited. `generation` says which of the contents that a slot
-  // has one after the other is meant.
-  void BeginOffload(int slot, std::byte* host, const std::byte* device,
-                    int64_t bytes, int64_t generation) {
-    Begin({slot, /*is_offload=*/true, host, const_cast<std::byte*>(device),
-           bytes, generation});
+  // Begins a copy to or from a slot. Both ends must stay as they are until the
+  // copy was awaited. `generation` says which of the contents that a slot has
+  // one after the other is meant.
+  void BeginOffload(int slot, const std::byte* device, int64_t bytes,
+                    int64_t generation) {
+    Begin({slot, /*is_offload=*/true, const_cast<std::byte*>(device), bytes,
+           generation});
   }
-  void BeginPrefetch(int slot, std::byte* device, std::byte* host,
-                     int64_t bytes, int64_t generation) {
-    Begin({slot, /*is_offload=*/false, host, device, bytes, generation});
+  void BeginPrefetch(int slot, std::byte* device, int64_t bytes,
+                     int64_t generation) {
+    Begin({slot, /*is_offload=*/false, device, bytes, generation});
   }
 
   // Waits until the copies last begun on these slots are done.
   // Errors, of any copy so far: INTERNAL if a slot held another generation than
   // the one that was to come back; DATA_LOSS, in checksum mode, if other bytes
-  // came back than went out.
+  // came back than went out; those of DiskFile.
   absl::Status Await(std::span<const int32_t> slots);
 
   // Waits until no copy is on its way, whatever became of them.
@@ -66,14 +74,13 @@ class CopyStream {
   struct Copy {
     int slot = 0;
     bool is_offload = false;
-    std::byte* host = nullptr;
     std::byte* device = nullptr;
     int64_t bytes = 0;
     int64_t generation = 0;
   };
 
-  // What the thread knows of a slot.
-  struct Slot {
+  // What the thread knows of a slot's contents.
+  struct Contents {
     int64_t generation = -1;
     uint32_t checksum = 0;
   };
@@ -81,14 +88,18 @@ class CopyStream {
   void Begin(const Copy& copy);
   void Run();
   absl::Status Make(const Copy& copy);
+  absl::Status Write(const CopySlot& slot, const std::byte* data,
+                     int64_t bytes);
+  absl::Status Read(const CopySlot& slot, std::byte* data, int64_t bytes);
 
   Device& device_;
+  DiskFile* const disk_;
   const OffloadOptions options_;
-  const std::vector<std::string> slot_names_;
+  const std::vector<CopySlot> slots_;
   std::vector<int64_t> last_copy_;  // by slot; of the owner's thread
 
   // Of the copying thread.
-  std::vector<Slot> slots_;
+  std::vector<Contents> contents_;  // by slot
   int64_t num_offloads_ = 0;
 
   absl::Mutex mutex_;

@@ -3,8 +3,10 @@
 // mode, so that a place that is used too early or too late shows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <bit>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -46,10 +48,11 @@ JobSpec Job(const Variant& variant) {
   return spec;
 }
 
-JobSpec Offloaded(JobSpec spec, Policy policy = Policy::kNone, int group = 1) {
+JobSpec Offloaded(JobSpec spec, Policy policy = Policy::kNone, int group = 1,
+                  Offload offload = Offload::kHost) {
   spec.memory.policy = policy;
   spec.memory.group = group;
-  spec.memory.offload = Offload::kHost;
+  spec.memory.offload = offload;
   return spec;
 }
 
@@ -76,6 +79,7 @@ void ExpectMeasuredAsPlanned(const JobSpec& spec, const JobRun& run) {
     EXPECT_EQ(step.memory, plan.memory);
     EXPECT_EQ(step.saved_bytes, plan.saved_bytes);
     EXPECT_EQ(step.host_bytes, plan.host_bytes);
+    EXPECT_EQ(step.disk_bytes, plan.disk_bytes);
   }
 }
 
@@ -129,6 +133,19 @@ TEST_P(OffloadBits, SameHoweverLateTheCopies) {
           {.offload = {.check = check, .longest_delay_microseconds = 300}});
       ExpectSameBits(run, Base(GetParam()));
     }
+  }
+}
+
+TEST_P(OffloadBits, SameFromDisk) {
+  for (const Policy policy : {Policy::kNone, Policy::kCheap, Policy::kFull}) {
+    SCOPED_TRACE(PolicyName(policy));
+    const JobSpec spec = Offloaded(Job(GetParam()), policy, 1, Offload::kDisk);
+    const JobRun run = RunJob(
+        spec, {.offload = {.check = true, .longest_delay_microseconds = 100}});
+    ExpectSameBits(run, Base(GetParam()));
+    ExpectMeasuredAsPlanned(spec, run);
+    EXPECT_GT(run.steps[0].disk_bytes, 0);
+    EXPECT_EQ(run.steps[0].host_bytes, 0);
   }
 }
 
@@ -193,8 +210,11 @@ TEST(OffloadJob, OfOddSizesIsTheSame) {
     const JobRun base = RunJob(spec);
     ASSERT_TRUE(base.finish.status.ok()) << base.finish.status;
     for (const Policy policy : {Policy::kNone, Policy::kFull}) {
-      ExpectSameBits(
-          RunJob(Offloaded(spec, policy), {.offload = {.check = true}}), base);
+      for (const Offload offload : {Offload::kHost, Offload::kDisk}) {
+        ExpectSameBits(RunJob(Offloaded(spec, policy, 1, offload),
+                              {.offload = {.check = true}}),
+                       base);
+      }
     }
   }
 }
@@ -227,6 +247,66 @@ TEST(OffloadJob, TakesHostMemoryOnce) {
   }
   EXPECT_LT(run.steps[49].resident_bytes - run.steps[4].resident_bytes,
             int64_t{1} << 20);
+}
+
+TEST(OffloadJob, SpoiledFileIsFoundByChecksum) {
+  const JobSpec spec =
+      Offloaded(Job(kVariants[0]), Policy::kNone, 1, Offload::kDisk);
+  const JobRun run =
+      RunJob(spec, {.offload = {.check = true, .spoiled_copy = 5}});
+  EXPECT_EQ(run.finish.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(run.finish.status.message()),
+              HasSubstr("came back from disk"));
+}
+
+// A fresh one.
+std::string MakeDirectory() {
+  const std::string directory =
+      absl::StrCat(testing::TempDir(), "/offload_bits_test-", getpid());
+  std::filesystem::create_directories(directory);
+  return directory;
+}
+
+// The file has no name and needs none.
+TEST(OffloadJob, GoesOnWhereItsDirectoryVanishes) {
+  class Remover final : public RecordingObserver {
+   public:
+    explicit Remover(std::string directory)
+        : directory_(std::move(directory)) {}
+    void OnStep(const StepReport& report) override {
+      RecordingObserver::OnStep(report);
+      if (report.step == 2) std::filesystem::remove_all(directory_);
+    }
+
+   private:
+    const std::string directory_;
+  };
+  const std::string directory = MakeDirectory();
+  const JobSpec spec = Job(kVariants[0]);
+  auto trainer = Trainer::Create(
+      MakeSetup(Offloaded(spec, Policy::kNone, 1, Offload::kDisk),
+                {.offload_directory = directory}));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  Remover observer(directory);
+  observer.run.finish = (*trainer)->Run(observer);
+  ExpectSameBits(observer.run, RunJob(spec));
+  EXPECT_FALSE(std::filesystem::exists(directory));
+}
+
+TEST(OffloadJob, LeavesNothingOnDisk) {
+  const std::string directory = MakeDirectory();
+  const JobSpec spec =
+      Offloaded(Job(kVariants[0]), Policy::kNone, 1, Offload::kDisk);
+  const JobRun run = RunJob(spec, {.offload_directory = directory});
+  EXPECT_TRUE(run.finish.status.ok()) << run.finish.status;
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  std::filesystem::remove_all(directory);
+  // One that takes no file ends the job before it starts, by its name.
+  const JobRun refused = RunJob(spec, {.offload_directory = directory});
+  EXPECT_EQ(refused.finish.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.finish.status.message()),
+              HasSubstr(directory));
 }
 
 // Evaluation runs between steps on the same step arena.

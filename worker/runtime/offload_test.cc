@@ -40,13 +40,14 @@ class CopyStreamTest : public testing::Test {
 TEST_F(CopyStreamTest, BringsBackWhatWentOut) {
   // No multiple of anything.
   for (const int64_t size : {1, 511, 4097, 100003}) {
-    CopyStream stream(device_, {"L0.x"}, {.check = true});
     const Bytes sent = Pattern(size, 3);
     Bytes host(sent.size());
+    CopyStream stream(device_, {{"L0.x", host.data()}}, nullptr,
+                      {.check = true});
     Bytes back(sent.size());
-    stream.BeginOffload(0, host.data(), sent.data(), size, 1);
+    stream.BeginOffload(0, sent.data(), size, 1);
     EXPECT_TRUE(AwaitOne(stream, 0).ok());
-    stream.BeginPrefetch(0, back.data(), host.data(), size, 1);
+    stream.BeginPrefetch(0, back.data(), size, 1);
     EXPECT_TRUE(AwaitOne(stream, 0).ok());
     EXPECT_EQ(back, sent);
   }
@@ -56,56 +57,60 @@ TEST_F(CopyStreamTest, BringsBackWhatWentOut) {
 // they begin keeps them apart.
 TEST_F(CopyStreamTest, MakesCopiesInTheOrderInWhichTheyBegin) {
   constexpr int kNumCopies = 5000;
-  CopyStream stream(device_, {"L0.x"}, {.check = true});
   const Bytes sent = Pattern(kNumCopies, 1);
   Bytes host(1);
+  CopyStream stream(device_, {{"L0.x", host.data()}}, nullptr, {.check = true});
   Bytes back(kNumCopies);
   for (int n = 0; n < kNumCopies; ++n) {
-    stream.BeginOffload(0, host.data(), &sent[n], 1, n);
-    stream.BeginPrefetch(0, &back[n], host.data(), 1, n);
+    stream.BeginOffload(0, &sent[n], 1, n);
+    stream.BeginPrefetch(0, &back[n], 1, n);
   }
   EXPECT_TRUE(AwaitOne(stream, 0).ok());
   EXPECT_EQ(back, sent);
 }
 
 TEST_F(CopyStreamTest, AwaitsOnlyWhatItIsAskedFor) {
-  CopyStream stream(device_, {"L0.x", "L0.y"}, {});
-  // Nothing began: nothing to wait for.
-  EXPECT_TRUE(AwaitOne(stream, 1).ok());
   const Bytes sent = Pattern(64, 1);
   Bytes host(64);
-  stream.BeginOffload(0, host.data(), sent.data(), 64, 1);
+  CopyStream stream(device_, {{"L0.x", host.data()}, {"L0.y", host.data()}},
+                    nullptr, {});
+  // Nothing began: nothing to wait for.
+  EXPECT_TRUE(AwaitOne(stream, 1).ok());
+  stream.BeginOffload(0, sent.data(), 64, 1);
   EXPECT_TRUE(AwaitOne(stream, 1).ok());
   EXPECT_TRUE(AwaitOne(stream, 0).ok());
   EXPECT_EQ(host, sent);
 }
 
 TEST_F(CopyStreamTest, RefusesAnotherGeneration) {
-  CopyStream stream(device_, {"L0.x", "L7.mlp.act.y"}, {});
   const Bytes sent = Pattern(64, 1);
   Bytes host(64);
+  CopyStream stream(device_,
+                    {{"L0.x", host.data()}, {"L7.mlp.act.y", host.data()}},
+                    nullptr, {});
   Bytes back(64);
-  stream.BeginOffload(1, host.data(), sent.data(), 64, 4);
-  stream.BeginPrefetch(1, back.data(), host.data(), 64, 5);
+  stream.BeginOffload(1, sent.data(), 64, 4);
+  stream.BeginPrefetch(1, back.data(), 64, 5);
   const absl::Status status = AwaitOne(stream, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), HasSubstr("L7.mlp.act.y"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("generation 4"));
   // What never went out has none.
-  stream.BeginPrefetch(0, back.data(), host.data(), 64, 5);
+  stream.BeginPrefetch(0, back.data(), 64, 5);
   EXPECT_FALSE(AwaitOne(stream, 0).ok());
 }
 
 TEST_F(CopyStreamTest, ChecksumFindsAnAlteredCopy) {
   for (const bool check : {false, true}) {
-    CopyStream stream(device_, {"L3.x"}, {.check = check});
     const Bytes sent = Pattern(1000, 1);
     Bytes host(1000);
+    CopyStream stream(device_, {{"L3.x", host.data()}}, nullptr,
+                      {.check = check});
     Bytes back(1000);
-    stream.BeginOffload(0, host.data(), sent.data(), 1000, 1);
+    stream.BeginOffload(0, sent.data(), 1000, 1);
     EXPECT_TRUE(AwaitOne(stream, 0).ok());
     host[999] ^= std::byte{1};
-    stream.BeginPrefetch(0, back.data(), host.data(), 1000, 1);
+    stream.BeginPrefetch(0, back.data(), 1000, 1);
     const absl::Status status = AwaitOne(stream, 0);
     EXPECT_EQ(status.ok(), !check);
     if (!check) continue;
@@ -115,12 +120,13 @@ TEST_F(CopyStreamTest, ChecksumFindsAnAlteredCopy) {
 }
 
 TEST_F(CopyStreamTest, FailureStaysAndCopiesBehindItAreNotMade) {
-  CopyStream stream(device_, {"L0.x", "L1.x"}, {});
   const Bytes sent = Pattern(64, 1);
   Bytes host(64);
+  CopyStream stream(device_, {{"L0.x", host.data()}, {"L1.x", host.data()}},
+                    nullptr, {});
   Bytes back(64);
-  stream.BeginPrefetch(0, back.data(), host.data(), 64, 1);
-  stream.BeginOffload(1, host.data(), sent.data(), 64, 1);
+  stream.BeginPrefetch(0, back.data(), 64, 1);
+  stream.BeginOffload(1, sent.data(), 64, 1);
   EXPECT_FALSE(AwaitOne(stream, 1).ok());
   stream.Drain();
   EXPECT_NE(host, sent);
@@ -130,13 +136,35 @@ TEST_F(CopyStreamTest, FailureStaysAndCopiesBehindItAreNotMade) {
 TEST_F(CopyStreamTest, EndsWithCopiesOnTheirWay) {
   const Bytes sent = Pattern(4096, 1);
   std::vector<Bytes> hosts(200, Bytes(4096));
+  std::vector<CopySlot> slots;
+  for (Bytes& host : hosts) slots.push_back({"L0.x", host.data()});
   {
-    CopyStream stream(device_, {"L0.x"}, {.longest_delay_microseconds = 50});
-    for (Bytes& host : hosts) {
-      stream.BeginOffload(0, host.data(), sent.data(), 4096, 1);
-    }
+    CopyStream stream(device_, slots, nullptr,
+                      {.longest_delay_microseconds = 50});
+    for (int n = 0; n < 200; ++n) stream.BeginOffload(n, sent.data(), 4096, 1);
   }
   for (const Bytes& host : hosts) EXPECT_EQ(host, sent);
+}
+
+// The same through a file, of which slots have blocks of their own.
+TEST_F(CopyStreamTest, BringsBackWhatWentToDisk) {
+  for (const int64_t size : {1, 4096, 100003}) {
+    auto disk = DiskFile::Create(testing::TempDir(), 2 * 102400);
+    ASSERT_TRUE(disk.ok()) << disk.status();
+    CopyStream stream(device_,
+                      {{"L0.x", nullptr, 0}, {"L1.x", nullptr, 102400}},
+                      disk->get(), {.check = true});
+    const Bytes sent[] = {Pattern(size, 1), Pattern(size, 2)};
+    for (const int slot : {0, 1}) {
+      stream.BeginOffload(slot, sent[slot].data(), size, 1);
+    }
+    for (const int slot : {0, 1}) {
+      Bytes back(sent[slot].size());
+      stream.BeginPrefetch(slot, back.data(), size, 1);
+      EXPECT_TRUE(AwaitOne(stream, slot).ok());
+      EXPECT_EQ(back, sent[slot]);
+    }
+  }
 }
 
 }  // namespace

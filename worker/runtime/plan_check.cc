@@ -24,6 +24,7 @@ std::vector<std::string> ComparePlan(const RankPlan& planned,
   compare("largest saved", planned.saved_bytes, actual.saved_bytes);
   compare("state arena", planned.state_arena_bytes, actual.state_arena_bytes);
   compare("host arena", planned.host_bytes, actual.host_bytes);
+  compare("disk arena", planned.disk_bytes, actual.disk_bytes);
   compare("step arena", planned.step_arena_bytes, actual.step_arena_bytes);
   return differences;
 }

@@ -2,8 +2,10 @@
 // and without changing a bit; what happens when memory cannot be had.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <bit>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <random>
@@ -226,6 +228,42 @@ TEST(PlanSwitch, BetweenOffloadAndNone) {
   EXPECT_EQ(run.steps[8].memory, PlanOf(offload).ranks[0].memory);
 }
 
+// So does the file of values that wait on disk.
+TEST(PlanSwitch, BetweenDiskHostAndNone) {
+  const JobSpec spec = Job(12);
+  JobSpec host = spec;
+  host.memory.offload = Offload::kHost;
+  JobSpec disk = spec;
+  disk.memory.offload = Offload::kDisk;
+  const JobSpec less = WithPolicy(disk, Policy::kFull);
+  const JobRun run = RunSwitching(spec, {{1, Order(1, less, 2)},
+                                         {3, Order(2, disk, 4)},
+                                         {5, Order(3, host, 6)},
+                                         {7, Order(4, disk, 8)},
+                                         {8, Order(5, less, 9)},
+                                         {10, Order(6, spec, 11)}});
+  ExpectSameBits(run, RunSwitching(spec));
+  ASSERT_THAT(run.changes, SizeIs(6));
+  for (const PlanChange& change : run.changes) {
+    EXPECT_TRUE(change.status.ok()) << change.status;
+    EXPECT_THAT(change.differences, IsEmpty());
+  }
+  const auto disk_bytes = [](const JobSpec& of) {
+    return PlanOf(of).ranks[0].disk_bytes;
+  };
+  EXPECT_GT(disk_bytes(disk), disk_bytes(less));
+  EXPECT_GT(disk_bytes(less), 0);
+  EXPECT_EQ(run.steps[0].disk_bytes, 0);
+  EXPECT_EQ(run.steps[1].disk_bytes, disk_bytes(less));
+  EXPECT_EQ(run.steps[3].disk_bytes, disk_bytes(disk));
+  EXPECT_EQ(run.steps[5].disk_bytes, 0);
+  EXPECT_GT(run.steps[5].host_bytes, 0);
+  EXPECT_EQ(run.steps[7].disk_bytes, disk_bytes(disk));
+  EXPECT_EQ(run.steps[7].host_bytes, 0);
+  EXPECT_EQ(run.steps[8].disk_bytes, disk_bytes(less));
+  EXPECT_EQ(run.steps[10].disk_bytes, 0);
+}
+
 TEST(PlanSwitch, SaysWhatIsNoPlanOfThisJob) {
   const JobSpec spec = Job(4);
   JobSpec other = spec;
@@ -353,6 +391,41 @@ TEST(PlanLadder, ASwitchThatFindsNoMemoryLeavesTheOldPlan) {
   EXPECT_EQ(run.changes[0].step_arena_bytes, old_bytes);
   for (const Policy policy : run.policies) EXPECT_EQ(policy, Policy::kFull);
   ExpectSameBits(run, RunWith(SetupWith(full, &device, int64_t{1} << 40)));
+}
+
+TEST(PlanLadder, ASwitchThatFindsNoDiskLeavesTheOldPlan) {
+  // Files over this size are refused like those of a full disk.
+  class FileSizeLimit {
+   public:
+    explicit FileSizeLimit(rlim_t bytes) {
+      std::signal(SIGXFSZ, SIG_IGN);
+      getrlimit(RLIMIT_FSIZE, &before_);
+      const rlimit limit = {bytes, before_.rlim_max};
+      EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    }
+    ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+   private:
+    rlimit before_ = {};
+  };
+  const JobSpec spec = Job(6);
+  JobSpec disk = spec;
+  disk.memory.offload = Offload::kDisk;
+  const JobSpec less = WithPolicy(disk, Policy::kFull);
+  const int64_t bytes = PlanOf(less).ranks[0].disk_bytes;
+  ASSERT_GT(PlanOf(disk).ranks[0].disk_bytes, bytes);
+  const FileSizeLimit limit(static_cast<rlim_t>(bytes));
+  const JobRun run =
+      RunSwitching(less, {{1, Order(1, disk, 2)}, {3, Order(2, spec, 4)}});
+  ExpectSameBits(run, RunSwitching(spec));
+  ASSERT_THAT(run.changes, SizeIs(2));
+  EXPECT_EQ(run.changes[0].status.code(), absl::StatusCode::kResourceExhausted)
+      << run.changes[0].status;
+  EXPECT_THAT(Message(run.changes[0].status),
+              HasSubstr("offload directory /tmp: no room"));
+  EXPECT_FALSE(run.changes[0].step_arena_moved);
+  EXPECT_EQ(run.steps[2].disk_bytes, bytes);
+  EXPECT_EQ(run.steps[3].disk_bytes, 0);
 }
 
 TEST(PlanLadder, ASwitchThatFindsTheOldArenaGoneClimbsDown) {

@@ -23,7 +23,8 @@ struct Storage {
   int layer = 0;
   int64_t bytes = 0;
   MemoryClass memory_class = MemoryClass::kLive;
-  int64_t reached = 0;  // bytes that operands reached so far
+  int64_t reached = 0;               // bytes that operands reached so far
+  int64_t block_bytes = kAlignment;  // of which it has whole ones
   // Of a copy that has begun and is not awaited: it reads the storage, or fills
   // it.
   bool copy_reads = false;
@@ -57,10 +58,11 @@ class Walk {
             absl::StrCat("the copy of ", copies_.begin()->second.name,
                          " is not awaited within its microbatch"));
       }
-      if (!Live(Arena::kHost).empty()) {
+      for (const Arena arena : {Arena::kHost, Arena::kDisk}) {
+        if (Live(arena).empty()) continue;
         return absl::InternalError(
-            absl::StrCat(Live(Arena::kHost).begin()->second.name,
-                         " stays in host memory beyond its microbatch"));
+            absl::StrCat(Live(arena).begin()->second.name,
+                         " stays off the device beyond its microbatch"));
       }
     }
     EBB_RETURN_IF_ERROR(RunBlocks(program_.end_microbatch, num_blocks));
@@ -155,7 +157,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // Marks both ends. A copy is known by its place in host memory.
+  // Marks both ends. A copy is known by its place off the device.
   absl::Status BeginCopy(const Block& block, const Instruction& instruction,
                          int64_t i) {
     const bool is_offload = instruction.kind == InstructionKind::kOffload;
@@ -163,8 +165,8 @@ class Walk {
     const Buffer& target = block.buffers[instruction.operands[1].buffer];
     const Buffer& host = is_offload ? target : source;
     const Buffer& device = is_offload ? source : target;
-    if (host.address.arena != Arena::kHost ||
-        device.address.arena != Arena::kStep || host.bytes != device.bytes ||
+    if (!IsOffDevice(host.address.arena) ||
+        device.address.arena != Arena::kStep || host.bytes < device.bytes ||
         SpanBytes(instruction.operands[0]) !=
             SpanBytes(instruction.operands[1])) {
       return Fault("is copied to something unlike it", source, block, i);
@@ -173,7 +175,8 @@ class Walk {
     from->copy_reads = true;
     EBB_ASSIGN_OR_RETURN(Storage* const to, Find(block, target, i));
     to->copy_fills = true;
-    copies_[host.address.At(i)] = {device.address.At(i), to->name};
+    copies_[{host.address.arena, host.address.At(i)}] = {device.address.At(i),
+                                                         to->name};
     return absl::OkStatus();
   }
 
@@ -182,7 +185,7 @@ class Walk {
     for (const Operand& operand : instruction.operands) {
       const Buffer& host = block.buffers[operand.buffer];
       EBB_ASSIGN_OR_RETURN(Storage* const storage, Find(block, host, i));
-      const auto copy = copies_.find(host.address.At(i));
+      const auto copy = copies_.find({host.address.arena, host.address.At(i)});
       if (copy == copies_.end()) {
         return Fault("is awaited, but no copy has begun", host, block, i);
       }
@@ -195,16 +198,21 @@ class Walk {
   }
 
   absl::Status Allocate(const Block& block, const Buffer& buffer, int64_t i) {
-    return Add(buffer.address.arena, buffer.address.At(i),
-               Storage{buffer.name, block.LayerOf(i, buffer.layer_offset),
-                       buffer.bytes, buffer.memory_class, 0});
+    Storage storage{buffer.name, block.LayerOf(i, buffer.layer_offset),
+                    buffer.bytes, buffer.memory_class, 0};
+    if (buffer.address.arena == Arena::kDisk) {
+      storage.block_bytes = kDiskBlockBytes;
+    }
+    return Add(buffer.address.arena, buffer.address.At(i), std::move(storage));
   }
 
   absl::Status Add(Arena arena, int64_t base, Storage storage) {
     const int64_t arena_bytes = arena == Arena::kState  ? program_.state_bytes
                                 : arena == Arena::kStep ? program_.step_bytes
-                                                        : program_.host_bytes;
-    if (base % kAlignment != 0 || storage.bytes % kAlignment != 0) {
+                                : arena == Arena::kHost ? program_.host_bytes
+                                                        : program_.disk_bytes;
+    if (base % storage.block_bytes != 0 ||
+        storage.bytes % storage.block_bytes != 0) {
       return Fault("is not aligned", storage, base);
     }
     if (base < 0 || base + storage.bytes > arena_bytes) {
@@ -343,7 +351,11 @@ class Walk {
   }
 
   static absl::Status CheckReached(const Storage& storage) {
-    if (AlignUp(storage.reached) == storage.bytes) return absl::OkStatus();
+    const int64_t num_blocks =
+        (storage.reached + storage.block_bytes - 1) / storage.block_bytes;
+    if (num_blocks * storage.block_bytes == storage.bytes) {
+      return absl::OkStatus();
+    }
     return absl::InternalError(absl::StrCat(
         "value ", storage.name, " of layer ", storage.layer, " has ",
         storage.bytes, " bytes but its operands bind ", storage.reached));
@@ -377,7 +389,8 @@ class Walk {
   };
 
   std::array<LiveMap, kNumArenas> live_;
-  std::map<int64_t, Copy> copies_;  // on the way, by place in host memory
+  // On the way, by place off the device.
+  std::map<std::pair<Arena, int64_t>, Copy> copies_;
   int64_t found_base_ = 0;
 };
 

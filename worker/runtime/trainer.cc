@@ -109,6 +109,8 @@ struct Trainer::State {
   absl::StatusOr<std::unique_ptr<PreparedPlan>> Prepare(const Plan& plan) const;
   absl::Status TakeArenas(const PreparedPlan& wanted);
   absl::Status TakeStepArenas(const JobPrograms& programs);
+  absl::Status GrowDisk(int64_t bytes);
+  bool FitsArenas(const JobPrograms& programs) const;
   absl::StatusOr<Executors> MakeExecutors(const PreparedPlan& wanted) const;
   void PutInForce(std::unique_ptr<PreparedPlan> plan, Executors made,
                   std::vector<Plan> plan_ladder);
@@ -147,7 +149,8 @@ struct Trainer::State {
   std::vector<Plan> ladder;
   ArenaMemory state_arena;
   ArenaMemory step_arena;
-  ArenaMemory host_arena;  // empty: nothing is offloaded
+  ArenaMemory host_arena;          // empty: nothing goes to host memory
+  std::unique_ptr<DiskFile> disk;  // null: nothing goes to disk
   Executors executors;
   std::unique_ptr<ModelState> model;
 
@@ -251,7 +254,8 @@ absl::Status Trainer::State::TakeArenas(const PreparedPlan& wanted) {
 }
 
 // Takes the step and the host arena where the present one is too small: that
-// one goes first, since two may not fit side by side.
+// one goes first, since two may not fit side by side. The file grows where it
+// is, and before all, so that a full disk moves no arena.
 absl::Status Trainer::State::TakeStepArenas(const JobPrograms& programs) {
   const auto take = [this](int64_t bytes, const char* what,
                            ArenaMemory* arena) -> absl::Status {
@@ -270,8 +274,24 @@ absl::Status Trainer::State::TakeStepArenas(const JobPrograms& programs) {
     *arena = *std::move(taken);
     return absl::OkStatus();
   };
+  EBB_RETURN_IF_ERROR(GrowDisk(programs.disk_bytes));
   EBB_RETURN_IF_ERROR(take(programs.step_bytes, "step", &step_arena));
   return take(programs.host_bytes, "host", &host_arena);
+}
+
+absl::Status Trainer::State::GrowDisk(int64_t bytes) {
+  if (disk != nullptr) {
+    return bytes <= disk->bytes() ? absl::OkStatus() : disk->Grow(bytes);
+  }
+  if (bytes == 0) return absl::OkStatus();
+  EBB_ASSIGN_OR_RETURN(disk, DiskFile::Create(setup.offload_directory, bytes));
+  return absl::OkStatus();
+}
+
+bool Trainer::State::FitsArenas(const JobPrograms& programs) const {
+  return programs.step_bytes <= step_arena.bytes() &&
+         programs.host_bytes <= host_arena.bytes() &&
+         programs.disk_bytes <= (disk == nullptr ? 0 : disk->bytes());
 }
 
 // Gives back what the plan in force does not need.
@@ -283,6 +303,11 @@ void Trainer::State::TrimArenas() {
   } else {
     host_arena.Shrink(programs.host_bytes);
   }
+  if (programs.disk_bytes == 0) {
+    disk.reset();
+  } else {
+    disk->Shrink(programs.disk_bytes);
+  }
 }
 
 // The step arena may have more than the plan needs: it stays out of the books.
@@ -291,7 +316,8 @@ absl::StatusOr<Trainer::State::Executors> Trainer::State::MakeExecutors(
   const JobPrograms& programs = wanted.programs;
   const ArenaView arenas = {state_arena.data(), state_arena.bytes(),
                             step_arena.data(),  programs.step_bytes,
-                            host_arena.data(),  programs.host_bytes};
+                            host_arena.data(),  programs.host_bytes,
+                            disk.get(),         programs.disk_bytes};
   const ExecutorOptions options = {.precision = spec().precision,
                                    .poison = setup.poison,
                                    .offload = setup.offload};
@@ -435,8 +461,7 @@ absl::Status Trainer::State::SwitchTo(SwitchQueue::Due due,
     change->status = absl::FailedPreconditionError(
         "the plan lays parameters and moments out otherwise: only a new "
         "attempt can take it");
-  } else if (wanted->programs.step_bytes > step_arena.bytes() ||
-             wanted->programs.host_bytes > host_arena.bytes()) {
+  } else if (!FitsArenas(wanted->programs)) {
     EBB_RETURN_IF_ERROR(
         ReplaceArenas(std::move(wanted), std::move(due.order.ladder), change));
   } else if (absl::StatusOr<Executors> made = MakeExecutors(*wanted);
@@ -492,6 +517,7 @@ absl::Status Trainer::State::ClimbDown(const absl::Status& cause,
     EBB_ASSIGN_OR_RETURN(Executors made, MakeExecutors(*smaller));
     PutInForce(std::move(smaller), std::move(made),
                {ladder.begin() + static_cast<int64_t>(n) + 1, ladder.end()});
+    TrimArenas();
     change->rung = static_cast<int>(n) + 1;
     if (change->status.ok()) change->status = cause;
     change->step_arena_bytes = step_arena.bytes();
@@ -595,6 +621,12 @@ void Trainer::State::LogStart(TrainerObserver& observer) const {
     observer.OnLog(line);
   }
   for (const std::string& note : start_notes) observer.OnLog(note);
+  if (disk != nullptr) {
+    observer.OnLog(absl::StrCat("values wait in ", setup.offload_directory,
+                                ", ", disk->bytes(), " bytes, ",
+                                disk->is_direct() ? "around" : "through",
+                                " the page cache"));
+  }
   for (const std::string& difference : prepared->differences) {
     observer.OnLog(absl::StrCat("plan and program differ: ", difference));
   }

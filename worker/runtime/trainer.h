@@ -116,6 +116,7 @@ struct TrainerSetup {
   std::string spec_text;  // effective spec; UTF-8
   bool poison = false;    // values that a program drops become NaN
   OffloadOptions offload = {};
+  std::string offload_directory;  // for values that wait on disk
 };
 
 struct TrainerFinish {

@@ -159,6 +159,8 @@ TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
   setup.resume_from = options.resume_from;
   setup.poison = options.poison;
   setup.offload = options.offload;
+  setup.offload_directory =
+      options.offload_directory.empty() ? "/tmp" : options.offload_directory;
   return setup;
 }
 

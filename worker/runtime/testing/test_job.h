@@ -103,6 +103,7 @@ struct TestJobOptions {
   std::optional<Plan> plan = {};
   OffloadOptions offload = {};
   std::vector<std::pair<int64_t, PlanSwitch>> switches = {};
+  std::string offload_directory = {};  // empty: /tmp
 };
 
 // A setup for Trainer::Create that reads formula data. The sources live as long
