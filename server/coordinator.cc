@@ -26,6 +26,7 @@
 #include "server/job_state.h"
 #include "server/live_job.h"
 #include "server/log_file.h"
+#include "server/offload_directory.h"
 #include "server/plan_views.h"
 #include "server/policy_switch.h"
 
@@ -335,6 +336,11 @@ absl::StatusOr<Coordinator::Planned> Coordinator::PlanAndCheckFiles(
     return absl::ResourceExhaustedError(
         absl::StrCat("the job does not fit: ", planned->plan.shortfall));
   }
+  int64_t disk_bytes = 0;
+  for (const RankPlan& rank : planned->plan.ranks)
+    disk_bytes += rank.disk_bytes;
+  EBB_RETURN_IF_ERROR(CheckOffloadRoom(planned->effective.memory(),
+                                       options_.state_directory, disk_bytes));
   planned->effective.mutable_checkpoint()->set_init_from(files.init_from);
   return planned;
 }
@@ -631,6 +637,22 @@ absl::StatusOr<Coordinator::LiveJob*> Coordinator::FindToSwitch(
   return &live;
 }
 
+absl::Status Coordinator::CheckDisk(const v1::Job& job,
+                                    const v1::PlannedMemory& wanted) const {
+  const auto disk_bytes = [](const v1::Plan& plan) {
+    int64_t bytes = 0;
+    for (const v1::RankPlan& rank : plan.ranks()) bytes += rank.disk_bytes();
+    return bytes;
+  };
+  // The files of a job that runs grow where they are.
+  const bool stay =
+      HasAttempt(job.state()) &&
+      wanted.memory().offload_dir() == job.spec().memory().offload_dir();
+  return CheckOffloadRoom(
+      wanted.memory(), options_.state_directory,
+      disk_bytes(wanted.plan()) - (stay ? disk_bytes(job.plan()) : 0));
+}
+
 absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::SwitchPolicy(
     const v1::SwitchPolicyRequest& request) {
   // Planning is done without the lock: if another switch came meanwhile, this
@@ -638,6 +660,7 @@ absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::SwitchPolicy(
   constexpr int kMaxRounds = 10;
   for (int round = 0; round < kMaxRounds; ++round) {
     v1::Job job;
+    v1::JobSpec wanted_spec;
     v1::MemorySpec base;
     {
       absl::MutexLock lock(&mutex_);
@@ -657,14 +680,15 @@ absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::SwitchPolicy(
             " switches of this job wait already: try again later"));
       }
       job = live->job;
-      *job.mutable_spec()->mutable_memory() = asked;
+      wanted_spec = job.spec();
+      *wanted_spec.mutable_memory() = asked;
     }
-    const v1::MemorySpec& asked = job.spec().memory();
     std::string note;
     EBB_ASSIGN_OR_RETURN(
         v1::PendingPlan wanted,
-        PlanMemory(job.spec(), BackendFromMessage(job.plan().backend()),
-                   SamePolicy(asked, base), &note));
+        PlanMemory(wanted_spec, BackendFromMessage(job.plan().backend()),
+                   SamePolicy(wanted_spec.memory(), base), &note));
+    EBB_RETURN_IF_ERROR(CheckDisk(job, wanted.planned()));
 
     absl::MutexLock lock(&mutex_);
     EBB_ASSIGN_OR_RETURN(LiveJob* const live, FindToSwitch(request));

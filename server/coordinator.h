@@ -209,6 +209,9 @@ class Coordinator {
                                              bool may_climb_down,
                                              std::string* note)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether there is room for what the plan puts on disk.
+  absl::Status CheckDisk(const v1::Job& job,
+                         const v1::PlannedMemory& wanted) const;
   absl::StatusOr<google::protobuf::RepeatedPtrField<v1::PlannedMemory>>
   MakeLadder(const v1::JobSpec& effective, const JobSpec& spec,
              const Plan& plan);

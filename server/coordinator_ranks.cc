@@ -133,6 +133,7 @@ void Coordinator::SendSwitches(const LiveJob& live, const LiveRank& rank) {
       *order.add_ladder() = PlanForRank(rung.plan());
     }
     order.set_at_step(waiting.at_step());
+    order.set_offload_dir(pending.planned().memory().offload_dir());
     rank.connection->Send(std::move(message));
   }
 }

@@ -420,6 +420,37 @@ TEST_F(CoordinatorSwitch, WhatBelongsToAPolicyGoesWithIt) {
   EXPECT_THAT(AskedMemory(base, asked).recompute(), ElementsAre("gelu"));
 }
 
+TEST_F(CoordinatorSwitch, TheDirectoryGoesWhereNothingIsOnDisk) {
+  v1::MemorySpec base;
+  base.set_offload(v1::OFFLOAD_DISK);
+  base.set_offload_dir("/values");
+  v1::MemorySpec asked;
+  asked.set_policy(v1::POLICY_CHEAP);
+  EXPECT_EQ(AskedMemory(base, asked).offload_dir(), "/values");
+  asked.set_offload(v1::OFFLOAD_HOST);
+  EXPECT_EQ(AskedMemory(base, asked).offload_dir(), "");
+  // Asked for, it is the validator's to say what is wrong.
+  asked.set_offload_dir("/other");
+  EXPECT_EQ(AskedMemory(base, asked).offload_dir(), "/other");
+}
+
+// What the ranks will not find is told at once.
+TEST_F(CoordinatorSwitch, ToDiskNeedsADirectory) {
+  const std::string id = test.Create(Spec());
+  const auto connection = BringToRun(test, id);
+  v1::SwitchPolicyRequest request = SwitchRequest(id, v1::POLICY_NONE);
+  request.mutable_memory()->set_offload(v1::OFFLOAD_DISK);
+  request.mutable_memory()->set_offload_dir("/no/such/directory");
+  const absl::Status refused = Refusal(request);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("memory.offload_dir: got /no/such/directory"));
+  request.mutable_memory()->set_offload_dir(testing::TempDir());
+  Switch(request);
+  ASSERT_EQ(Orders(*connection).size(), 1u);
+  EXPECT_EQ(Orders(*connection)[0].offload_dir(), testing::TempDir());
+}
+
 TEST_F(CoordinatorSwitch, RefusalsByState) {
   EXPECT_TRUE(
       absl::IsNotFound(Refusal(SwitchRequest("nothing1", v1::POLICY_FULL))));

@@ -9,6 +9,7 @@
 #include "kernels/status.h"
 #include "proto/convert.h"
 #include "proto/effective_spec.h"
+#include "server/offload_directory.h"
 #include "worker/checkpoint/initial_weights.h"
 #include "worker/data/token_source.h"
 #include "worker/model/graph.h"
@@ -140,6 +141,11 @@ JobFiles CheckJobFiles(const v1::JobSpec& full,
     if (!wrong.Have(problem.field) && counts) {
       add(problem.field, problem.value, problem.status);
     }
+  }
+  const std::string& offload_dir = full.memory().offload_dir();
+  if (!offload_dir.empty() && !wrong.Have("memory.offload_dir")) {
+    const absl::Status status = CheckOffloadDirectory(offload_dir);
+    if (!status.ok()) add("memory.offload_dir", offload_dir, status);
   }
   const std::string& named = full.checkpoint().init_from();
   if (named.empty() || wrong.Have("checkpoint.init_from")) return files;

@@ -77,6 +77,18 @@ TEST_F(JobFilesTest, MissingFilesAreAllTold) {
   EXPECT_EQ(wrong_.size(), 4u);
 }
 
+TEST_F(JobFilesTest, DirectoryOfValuesOnDiskMustTakeFiles) {
+  Write("corpus.txt", 1000);
+  spec_.mutable_memory()->set_offload(v1::OFFLOAD_DISK);
+  spec_.mutable_memory()->set_offload_dir(directory_);
+  EXPECT_THAT(Fields(), IsEmpty());
+  spec_.mutable_memory()->set_offload_dir(directory_ + "/corpus.txt");
+  EXPECT_THAT(Fields(), ElementsAre("memory.offload_dir"));
+  EXPECT_EQ(Check().code, absl::StatusCode::kFailedPrecondition);
+  spec_.mutable_memory()->set_offload_dir("relative");
+  EXPECT_THAT(Fields(), IsEmpty()) << "the path is a mistake already";
+}
+
 TEST_F(JobFilesTest, OneProblemHasItsOwnCode) {
   EXPECT_THAT(Fields(), ElementsAre("data.train"));
   EXPECT_EQ(Check().code, absl::StatusCode::kNotFound);

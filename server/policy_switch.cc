@@ -102,6 +102,10 @@ v1::MemorySpec AskedMemory(const v1::MemorySpec& base,
   v1::MemorySpec set = asked;
   if (set.policy() == v1::POLICY_UNSPECIFIED) set.clear_policy();
   merged.MergeFrom(set);
+  if (!asked.has_offload_dir() && merged.offload() != v1::OFFLOAD_DISK &&
+      merged.offload_optimizer() != v1::OFFLOAD_DISK) {
+    merged.set_offload_dir("");
+  }
   return merged;
 }
 

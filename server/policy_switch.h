@@ -22,7 +22,8 @@ namespace ebb {
 constexpr int kMaxPendingSwitches = 16;
 
 // `base` with the fields of `asked` that are set. Another policy than the
-// base's does not take over its group and its list to recompute.
+// base's does not take over its group and its list to recompute, and where
+// nothing goes to disk any more its directory is not taken over.
 v1::MemorySpec AskedMemory(const v1::MemorySpec& base,
                            const v1::MemorySpec& asked);
 

@@ -154,7 +154,12 @@ class ReportingObserver final : public TrainerObserver {
   TrainerOrder NextOrder() override { return mailbox_.Take(); }
 
   std::vector<PlanSwitch> TakeSwitches() override {
-    return mailbox_.TakeSwitches();
+    std::vector<PlanSwitch> switches = mailbox_.TakeSwitches();
+    for (PlanSwitch& order : switches) {
+      order.offload_directory =
+          environment_.OffloadDirectory(order.offload_directory);
+    }
+    return switches;
   }
 
  private:
@@ -223,9 +228,8 @@ absl::StatusOr<TrainerFinish> Train(const RankEnvironment& environment,
   setup.spec_text = SpecToJson(assignment.spec());
   setup.poison = environment.poison || assignment.poison();
   setup.offload.check = environment.check_offload;
-  setup.offload_directory = spec.memory.offload_dir.empty()
-                                ? environment.attempt_directory
-                                : spec.memory.offload_dir;
+  setup.offload_directory =
+      environment.OffloadDirectory(spec.memory.offload_dir);
   EBB_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                        Trainer::Create(std::move(setup)));
   ReportingObserver observer(environment, plan, stream, mailbox);
@@ -245,6 +249,10 @@ absl::StatusOr<RankEnvironment> RankEnvironment::Read() {
   environment.poison = IsSwitchedOn("EBB_POISON");
   environment.check_offload = IsSwitchedOn("EBB_OFFLOAD_CHECK");
   return environment;
+}
+
+std::string RankEnvironment::OffloadDirectory(const std::string& named) const {
+  return named.empty() ? attempt_directory : named;
 }
 
 std::string BackendDifference(const Backend& planned, const Backend& found) {

@@ -21,6 +21,9 @@ struct RankEnvironment {
 
   // Errors: INVALID_ARGUMENT that names the variable and what it must be.
   static absl::StatusOr<RankEnvironment> Read();
+
+  // Where values wait on disk if memory.offload_dir is `named`.
+  std::string OffloadDirectory(const std::string& named) const;
 };
 
 // Connects, takes the assignment, trains, reports. Uses the whole process:

@@ -61,6 +61,7 @@ PlanSwitch SwitchFromMessage(const v1::SwitchOrder& message) {
   PlanSwitch order;
   order.number = message.number();
   order.at_step = message.at_step();
+  order.offload_directory = message.offload_dir();
   order.plan = PlanFromMessage(message.plan());
   if (absl::StatusOr<std::vector<Plan>> ladder =
           PlansFromMessages(message.ladder());

@@ -226,6 +226,7 @@ TEST_F(Report, SwitchesReachTheMailboxInOrderReadableOrNot) {
   order.mutable_plan()->set_policy("full");
   order.add_ladder()->set_policy("sqrt");
   order.set_at_step(9);
+  order.set_offload_dir("/offload");
   coordinator_->Send(message);
   order.set_number(5);
   order.mutable_ladder(0)->set_policy("best");
@@ -241,6 +242,7 @@ TEST_F(Report, SwitchesReachTheMailboxInOrderReadableOrNot) {
   ASSERT_EQ(switches.size(), 2u);
   EXPECT_EQ(switches[0].number, 4);
   EXPECT_EQ(switches[0].at_step, 9);
+  EXPECT_EQ(switches[0].offload_directory, "/offload");
   ASSERT_TRUE(switches[0].plan.ok()) << switches[0].plan.status();
   EXPECT_EQ(switches[0].plan->policy, Policy::kFull);
   ASSERT_EQ(switches[0].ladder.size(), 1u);

@@ -134,6 +134,7 @@ void TestCoordinator::Start() {
     made.backend = backend;
     made.policy = spec.memory.policy;
     made.group = spec.memory.policy == Policy::kFull ? spec.memory.group : 0;
+    if (spec.memory.offload == Offload::kDisk) made.ranks[0].disk_bytes = 4096;
     if (const auto peak = peaks.find(made.policy); peak != peaks.end()) {
       made.budget_bytes = spec.memory.budget_bytes;
       made.ranks[0].peak_bytes = peak->second;

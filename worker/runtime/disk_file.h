@@ -43,6 +43,7 @@ class DiskFile {
   // Gives back all but the first `bytes`, 1 to bytes().
   void Shrink(int64_t bytes);
 
+  const std::string& directory() const { return directory_; }
   int64_t bytes() const { return bytes_; }
   bool is_direct() const { return is_direct_; }
 

@@ -74,6 +74,7 @@ PlanSwitch Order(int64_t number, const JobSpec& spec, int64_t at_step = 0) {
   order.number = number;
   order.plan = PlanOf(spec);
   order.at_step = at_step;
+  order.offload_directory = "/tmp";
   return order;
 }
 

@@ -25,6 +25,7 @@ namespace ebb {
 struct PreparedPlan {
   Plan plan;
   JobPrograms programs;
+  std::string offload_directory;  // for values that wait on disk
   // Where the plan's bytes and those of the programs disagree.
   std::vector<std::string> differences;
 };
@@ -43,6 +44,7 @@ struct PlanSwitch {
   absl::StatusOr<Plan> plan;
   // What to do if its arenas cannot be had, in order of falling peak.
   std::vector<Plan> ladder;
+  std::string offload_directory;  // of the plan and the ladder
   // First step under the plan, the same on all ranks; 0, or one that has run:
   // as soon as it is prepared.
   int64_t at_step = 0;

@@ -108,9 +108,9 @@ struct Trainer::State {
   // Plans.
   absl::StatusOr<std::unique_ptr<PreparedPlan>> Prepare(const Plan& plan) const;
   absl::Status TakeArenas(const PreparedPlan& wanted);
-  absl::Status TakeStepArenas(const JobPrograms& programs);
-  absl::Status GrowDisk(int64_t bytes);
-  bool FitsArenas(const JobPrograms& programs) const;
+  absl::Status TakeStepArenas(const PreparedPlan& wanted);
+  absl::Status TakeDisk(const PreparedPlan& wanted);
+  bool FitsArenas(const PreparedPlan& wanted) const;
   absl::StatusOr<Executors> MakeExecutors(const PreparedPlan& wanted) const;
   void PutInForce(std::unique_ptr<PreparedPlan> plan, Executors made,
                   std::vector<Plan> plan_ladder);
@@ -211,6 +211,7 @@ absl::Status Trainer::State::TakePlan() {
                                        setup.validation_sequences);
   EBB_ASSIGN_OR_RETURN(std::unique_ptr<PreparedPlan> wanted,
                        Prepare(setup.plan));
+  wanted->offload_directory = setup.offload_directory;
   const absl::Status taken = TakeArenas(*wanted);
   if (absl::IsResourceExhausted(taken)) {
     ladder = std::move(setup.ladder);
@@ -232,7 +233,7 @@ absl::StatusOr<std::unique_ptr<PreparedPlan>> Trainer::State::Prepare(
 // Takes the arenas that are not there.
 absl::Status Trainer::State::TakeArenas(const PreparedPlan& wanted) {
   const JobPrograms& programs = wanted.programs;
-  if (state_arena.data() != nullptr) return TakeStepArenas(programs);
+  if (state_arena.data() != nullptr) return TakeStepArenas(wanted);
   Device& device = *setup.device;
   const int64_t runtime_bytes = device.backend().runtime_bytes;
   const int64_t state_bytes = programs.training.state_bytes;
@@ -248,7 +249,7 @@ absl::Status Trainer::State::TakeArenas(const PreparedPlan& wanted) {
   }
   EBB_ASSIGN_OR_RETURN(ArenaMemory state,
                        ArenaMemory::Allocate(device, state_bytes));
-  EBB_RETURN_IF_ERROR(TakeStepArenas(programs));
+  EBB_RETURN_IF_ERROR(TakeStepArenas(wanted));
   state_arena = std::move(state);
   return absl::OkStatus();
 }
@@ -256,7 +257,7 @@ absl::Status Trainer::State::TakeArenas(const PreparedPlan& wanted) {
 // Takes the step and the host arena where the present one is too small: that
 // one goes first, since two may not fit side by side. The file grows where it
 // is, and before all, so that a full disk moves no arena.
-absl::Status Trainer::State::TakeStepArenas(const JobPrograms& programs) {
+absl::Status Trainer::State::TakeStepArenas(const PreparedPlan& wanted) {
   const auto take = [this](int64_t bytes, const char* what,
                            ArenaMemory* arena) -> absl::Status {
     if (bytes <= arena->bytes()) return absl::OkStatus();
@@ -274,24 +275,29 @@ absl::Status Trainer::State::TakeStepArenas(const JobPrograms& programs) {
     *arena = *std::move(taken);
     return absl::OkStatus();
   };
-  EBB_RETURN_IF_ERROR(GrowDisk(programs.disk_bytes));
-  EBB_RETURN_IF_ERROR(take(programs.step_bytes, "step", &step_arena));
-  return take(programs.host_bytes, "host", &host_arena);
+  EBB_RETURN_IF_ERROR(TakeDisk(wanted));
+  EBB_RETURN_IF_ERROR(take(wanted.programs.step_bytes, "step", &step_arena));
+  return take(wanted.programs.host_bytes, "host", &host_arena);
 }
 
-absl::Status Trainer::State::GrowDisk(int64_t bytes) {
-  if (disk != nullptr) {
+absl::Status Trainer::State::TakeDisk(const PreparedPlan& wanted) {
+  const int64_t bytes = wanted.programs.disk_bytes;
+  if (bytes == 0) return absl::OkStatus();
+  if (disk != nullptr && disk->directory() == wanted.offload_directory) {
     return bytes <= disk->bytes() ? absl::OkStatus() : disk->Grow(bytes);
   }
-  if (bytes == 0) return absl::OkStatus();
-  EBB_ASSIGN_OR_RETURN(disk, DiskFile::Create(setup.offload_directory, bytes));
+  EBB_ASSIGN_OR_RETURN(disk, DiskFile::Create(wanted.offload_directory, bytes));
   return absl::OkStatus();
 }
 
-bool Trainer::State::FitsArenas(const JobPrograms& programs) const {
+bool Trainer::State::FitsArenas(const PreparedPlan& wanted) const {
+  const JobPrograms& programs = wanted.programs;
+  const bool fits_disk =
+      programs.disk_bytes == 0 ||
+      (disk != nullptr && disk->directory() == wanted.offload_directory &&
+       programs.disk_bytes <= disk->bytes());
   return programs.step_bytes <= step_arena.bytes() &&
-         programs.host_bytes <= host_arena.bytes() &&
-         programs.disk_bytes <= (disk == nullptr ? 0 : disk->bytes());
+         programs.host_bytes <= host_arena.bytes() && fits_disk;
 }
 
 // Gives back what the plan in force does not need.
@@ -453,6 +459,9 @@ absl::Status Trainer::State::FollowSwitches(TrainerObserver& observer) {
 absl::Status Trainer::State::SwitchTo(SwitchQueue::Due due,
                                       PlanChange* change) {
   const std::byte* const address = step_arena.data();
+  if (due.prepared.ok()) {
+    (*due.prepared)->offload_directory = due.order.offload_directory;
+  }
   if (!due.prepared.ok()) {
     change->status = due.prepared.status();
   } else if (std::unique_ptr<PreparedPlan> wanted = *std::move(due.prepared);
@@ -461,7 +470,7 @@ absl::Status Trainer::State::SwitchTo(SwitchQueue::Due due,
     change->status = absl::FailedPreconditionError(
         "the plan lays parameters and moments out otherwise: only a new "
         "attempt can take it");
-  } else if (!FitsArenas(wanted->programs)) {
+  } else if (!FitsArenas(*wanted)) {
     EBB_RETURN_IF_ERROR(
         ReplaceArenas(std::move(wanted), std::move(due.order.ladder), change));
   } else if (absl::StatusOr<Executors> made = MakeExecutors(*wanted);
@@ -483,7 +492,7 @@ absl::Status Trainer::State::ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
                                            PlanChange* change) {
   const auto take =
       [this](const PreparedPlan& plan) -> absl::StatusOr<Executors> {
-    EBB_RETURN_IF_ERROR(TakeStepArenas(plan.programs));
+    EBB_RETURN_IF_ERROR(TakeStepArenas(plan));
     return MakeExecutors(plan);
   };
   executors = Executors();
@@ -509,6 +518,9 @@ absl::Status Trainer::State::ClimbDown(const absl::Status& cause,
   for (size_t n = 0; n < ladder.size(); ++n) {
     EBB_ASSIGN_OR_RETURN(std::unique_ptr<PreparedPlan> smaller,
                          Prepare(ladder[n]));
+    smaller->offload_directory = prepared == nullptr
+                                     ? setup.offload_directory
+                                     : prepared->offload_directory;
     step_arena = ArenaMemory();
     host_arena = ArenaMemory();
     last = TakeArenas(*smaller);
@@ -622,10 +634,9 @@ void Trainer::State::LogStart(TrainerObserver& observer) const {
   }
   for (const std::string& note : start_notes) observer.OnLog(note);
   if (disk != nullptr) {
-    observer.OnLog(absl::StrCat("values wait in ", setup.offload_directory,
-                                ", ", disk->bytes(), " bytes, ",
-                                disk->is_direct() ? "around" : "through",
-                                " the page cache"));
+    observer.OnLog(absl::StrCat(
+        "values wait in ", disk->directory(), ", ", disk->bytes(), " bytes, ",
+        disk->is_direct() ? "around" : "through", " the page cache"));
   }
   for (const std::string& difference : prepared->differences) {
     observer.OnLog(absl::StrCat("plan and program differ: ", difference));
