@@ -41,7 +41,8 @@ Plan Planned(JobSpec spec, Policy policy, int64_t budget_bytes) {
   const Backend backend = MakeTestDevice(spec)->backend();
   CostProfile profile = RooflineProfile(backend);
   // Of models as small as these nothing would be worth a copy.
-  profile.host_bytes_per_second = 1e12;
+  profile.host.bytes_per_second = 1e12;
+  profile.disk = profile.host;
   auto plan = PlanJob(spec, backend, profile);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return *std::move(plan);
@@ -66,7 +67,8 @@ class AutoPolicy : public ::testing::TestWithParam<Variant> {
     std::set<std::string> plans;
     std::set<double> recompute;
     bool twice = false;
-    bool offloads = false;
+    bool to_host = false;
+    bool to_disk = false;
   };
 
   // Runs the job at `num_budgets` budgets, each in poison mode, and expects the
@@ -89,7 +91,8 @@ class AutoPolicy : public ::testing::TestWithParam<Variant> {
       const std::string decisions = Decisions(plan);
       seen.plans.insert(decisions);
       seen.twice |= absl::StrContains(decisions, "recompute_twice");
-      seen.offloads |= absl::StrContains(decisions, "offload");
+      seen.to_host |= plan.ranks[0].host_bytes > 0;
+      seen.to_disk |= plan.ranks[0].disk_bytes > 0;
       const JobRun run = RunJob(spec, {.plan = plan});
       EXPECT_TRUE(run.finish.status.ok()) << run.finish.status;
       EXPECT_EQ(run.differences, std::vector<std::string>());
@@ -107,6 +110,7 @@ class AutoPolicy : public ::testing::TestWithParam<Variant> {
         EXPECT_LE(step.memory.Sum(), budget);
         EXPECT_EQ(step.memory, plan.ranks[0].memory);
         EXPECT_EQ(step.host_bytes, plan.ranks[0].host_bytes);
+        EXPECT_EQ(step.disk_bytes, plan.ranks[0].disk_bytes);
         EXPECT_EQ(step.recompute_flops, plan.recompute_flops);
         seen.recompute.insert(step.recompute_flops);
       }
@@ -122,16 +126,19 @@ TEST_P(AutoPolicy, RunsWithinEveryBudgetWithTheSameBits) {
   EXPECT_GE(seen.plans.size(), 9u);
   EXPECT_GE(seen.recompute.size(), 9u);
   EXPECT_TRUE(seen.twice);
-  EXPECT_FALSE(seen.offloads);
+  EXPECT_FALSE(seen.to_host || seen.to_disk);
 }
 
 TEST_P(AutoPolicy, MayOffloadWithTheSameBits) {
-  JobSpec spec = Job(GetParam());
-  spec.memory.offload = Offload::kHost;
-  spec.memory.host_budget_bytes = kRoomy;
-  const Seen seen = RunAtBudgets(spec, 4);
-  EXPECT_EQ(seen.plans.size(), 4u);
-  EXPECT_TRUE(seen.offloads);
+  for (const Offload place : {Offload::kHost, Offload::kDisk}) {
+    JobSpec spec = Job(GetParam());
+    spec.memory.offload = place;
+    spec.memory.host_budget_bytes = kRoomy;
+    const Seen seen = RunAtBudgets(spec, 4);
+    EXPECT_EQ(seen.plans.size(), 4u);
+    EXPECT_EQ(seen.to_host, place == Offload::kHost);
+    EXPECT_EQ(seen.to_disk, place == Offload::kDisk);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -669,12 +669,6 @@ class Checker {
     const v1::MemorySpec& memory = full_.memory();
     CheckBuiltChoice("memory.policy", memory.policy(),
                      *v1::Policy_descriptor());
-    if (Usable({"memory.policy", "memory.offload"}) &&
-        memory.policy() == v1::POLICY_AUTO &&
-        memory.offload() == v1::OFFLOAD_DISK) {
-      AddNotBuilt("memory.offload", "disk", "offloading to disk under auto",
-                  "use host or none, or another policy");
-    }
     for (const auto& [path, value] :
          {std::pair<std::string, v1::Offload>{"memory.offload_optimizer",
                                               memory.offload_optimizer()},

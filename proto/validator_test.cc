@@ -442,11 +442,6 @@ TEST(Validator, RefusesByNameWhatIsNotBuilt) {
       {"parallel.pipeline",
        [](auto* s) { s->mutable_parallel()->set_pipeline(2); }},
       {"parallel.zero", [](auto* s) { s->mutable_parallel()->set_zero(1); }},
-      {"memory.offload",
-       [](auto* s) {
-         s->mutable_memory()->set_policy(v1::POLICY_AUTO);
-         s->mutable_memory()->set_offload(v1::OFFLOAD_DISK);
-       }},
       {"memory.offload_optimizer",
        [](auto* s) {
          s->mutable_memory()->set_offload_optimizer(v1::OFFLOAD_DISK);

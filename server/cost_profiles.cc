@@ -71,10 +71,11 @@ CostProfiles::Seconds& CostProfiles::Load(const std::string& path) {
   return it->second;
 }
 
-CostProfile CostProfiles::ProfileOf(const Backend& backend) {
+CostProfile CostProfiles::ProfileOf(const Backend& backend,
+                                    const std::string& offload_dir) {
   CostProfile profile = RooflineProfile(backend);
   absl::MutexLock lock(&mutex_);
-  profile.measured = Load(PathOf(backend));
+  profile.TakeMeasured(Load(PathOf(backend)), offload_dir);
   return profile;
 }
 
@@ -102,10 +103,11 @@ void CostProfiles::Keep(const Backend& backend,
 
 absl::StatusOr<std::map<std::string, double>> ProfileThroughWorker(
     JobTools& tools, const v1::JobSpec& spec,
+    const std::string& offload_directory,
     const std::function<bool()>& cancelled) {
   std::string output;
   ToolCall call;
-  call.arguments = {"--profile"};
+  call.arguments = {"--profile", offload_directory};
   call.input = SpecToJson(spec);
   call.on_output = [&output](absl::string_view piece) {
     absl::StrAppend(&output, piece);

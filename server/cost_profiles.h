@@ -26,8 +26,10 @@ class CostProfiles {
   explicit CostProfiles(std::string directory);
 
   // A roofline, with what was measured on a backend like this one (device
-  // model, instruction set, threads and libraries; not the bytes).
-  CostProfile ProfileOf(const Backend& backend);
+  // model, instruction set, threads and libraries; not the bytes). Values on
+  // disk wait in `offload_dir`, as memory.offload_dir says it.
+  CostProfile ProfileOf(const Backend& backend,
+                        const std::string& offload_dir = "");
 
   // Keeps seconds by OpKey, beside those that are known; newer ones replace
   // older. What is no time (not above 0, not finite) is left out.
@@ -45,11 +47,13 @@ class CostProfiles {
   std::map<std::string, Seconds> by_path_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Runs `ebb-worker --profile` for an effective spec. `cancelled` is asked
-// several times a second.
-// Errors: those of JobTools::Run; INTERNAL for output that is none.
+// Runs `ebb-worker --profile` for an effective spec; copies to disk are
+// measured in its directory or, if it names none, in `offload_directory`.
+// `cancelled` is asked several times a second. Errors: those of JobTools::Run;
+// INTERNAL for output that is none.
 absl::StatusOr<std::map<std::string, double>> ProfileThroughWorker(
     JobTools& tools, const v1::JobSpec& spec,
+    const std::string& offload_directory,
     const std::function<bool()>& cancelled);
 
 }  // namespace ebb

@@ -43,6 +43,21 @@ TEST_F(CostProfilesTest, KeepsTimesByBackendAcrossRestarts) {
   EXPECT_TRUE(profiles.ProfileOf(other).measured.empty());
 }
 
+// Copies to disk have the rate of the directory that the job names.
+TEST_F(CostProfilesTest, CopiesHaveTheirMeasuredRates) {
+  const Backend backend = BuiltInCpuBackend();
+  CostProfiles profiles(directory_);
+  profiles.Keep(backend, {{CopyKey(kHostPlace), 0.25},
+                          {CopyLossKey(kHostPlace), 0.125},
+                          {CopyKey(DiskPlace("/slow")), 1},
+                          {CopyLossKey(DiskPlace("/slow")), 0.25}});
+  const CopyRate host = {.bytes_per_second = 4 << 20, .share = 0.5};
+  EXPECT_EQ(profiles.ProfileOf(backend).host, host);
+  EXPECT_EQ(profiles.ProfileOf(backend).disk, RooflineProfile(backend).disk);
+  const CopyRate slow = {.bytes_per_second = 1 << 20, .share = 0.25};
+  EXPECT_EQ(profiles.ProfileOf(backend, "/slow").disk, slow);
+}
+
 TEST_F(CostProfilesTest, LeavesOutWhatIsNoTime) {
   CostProfiles profiles(directory_);
   profiles.Keep(BuiltInCpuBackend(),

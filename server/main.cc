@@ -172,11 +172,12 @@ absl::Status Serve(const std::string& state_flag) {
   parts.inventory = &inventory;
   parts.clock = &Clock::Real();
   parts.plan_job = [&profiles](const JobSpec& spec, const Backend& backend) {
-    return PlanJob(spec, backend, profiles.ProfileOf(backend));
+    return PlanJob(spec, backend,
+                   profiles.ProfileOf(backend, spec.memory.offload_dir));
   };
-  parts.measure_ops = [&tools](const v1::JobSpec& spec,
-                               const std::function<bool()>& cancelled) {
-    return ProfileThroughWorker(tools, spec, cancelled);
+  parts.measure_ops = [&tools, &path](const v1::JobSpec& spec,
+                                      const std::function<bool()>& cancelled) {
+    return ProfileThroughWorker(tools, spec, path, cancelled);
   };
   parts.keep_op_times = [&profiles](
                             const Backend& backend,
@@ -184,7 +185,8 @@ absl::Status Serve(const std::string& state_flag) {
     profiles.Keep(backend, seconds);
   };
   parts.plan_ladder = [&profiles](const JobSpec& spec, const Plan& plan) {
-    return PlanLadder(spec, plan, profiles.ProfileOf(plan.backend));
+    return PlanLadder(
+        spec, plan, profiles.ProfileOf(plan.backend, spec.memory.offload_dir));
   };
   parts.dump_job = DumpJob;
   parts.check_files = CheckJobFiles;

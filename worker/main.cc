@@ -111,11 +111,11 @@ int RunSample(const SamplingOptions& options) {
   return status.ok() ? 0 : Complain(status, ToolExitCode(status));
 }
 
-int Profile() {
+int Profile(const std::string& offload_directory) {
   BeginTool();
   const std::string spec(std::istreambuf_iterator<char>(std::cin), {});
   const absl::StatusOr<std::string> profile =
-      ProfileJobText(spec, [] { return given_up != 0; });
+      ProfileJobText(spec, offload_directory, [] { return given_up != 0; });
   if (!profile.ok()) {
     return Complain(profile.status(), ToolExitCode(profile.status()));
   }
@@ -203,14 +203,18 @@ int Main(int argc, char** argv) {
   app.add_flag("--ids", sampling.ids,
                "Prompt and output are token ids, not text")
       ->needs(sample_option);
-  bool profile = false;
-  app.add_flag("--profile", profile,
-               "Measure what the ops of the job take whose spec stands on "
-               "standard input (JSON), and print it as JSON")
-      ->excludes(supervise_flag)
-      ->excludes(describe_flag)
-      ->excludes(export_option)
-      ->excludes(sample_option);
+  std::string profile_directory;
+  auto* profile =
+      app.add_option(
+             "--profile", profile_directory,
+             "Measure what the ops of the job take whose spec stands on "
+             "standard input (JSON), and copies to host memory and to a "
+             "file in this directory; print it as JSON")
+          ->type_name("DIR")
+          ->excludes(supervise_flag)
+          ->excludes(describe_flag)
+          ->excludes(export_option)
+          ->excludes(sample_option);
   app.set_version_flag("--version", EBB_VERSION);
   try {
     app.parse(argc, argv);
@@ -227,7 +231,7 @@ int Main(int argc, char** argv) {
   request.step = sampling.step = step;
   if (*export_option) return Export(request);
   if (*sample_option) return RunSample(sampling);
-  if (profile) return Profile();
+  if (*profile) return Profile(profile_directory);
   return Rank();
 }
 

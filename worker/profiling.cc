@@ -15,6 +15,7 @@
 #include "worker/program/job_programs.h"
 #include "worker/program/policy.h"
 #include "worker/runtime/arena_memory.h"
+#include "worker/runtime/copy_times.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
 #include "worker/runtime/op_times.h"
@@ -33,6 +34,7 @@ constexpr int kTimedSteps = 3;
 // The job with few layers and microbatches: with as many layers as fit.
 absl::StatusOr<JobPrograms> LowerSmallJob(JobSpec& spec, const Device& device) {
   spec.memory.policy = Policy::kNone;
+  spec.memory.offload = Offload::kNone;
   spec.eval.every = 0;
   spec.global_batch =
       spec.micro_batch * std::min(kMostMicrobatches, spec.num_microbatches());
@@ -57,7 +59,8 @@ absl::StatusOr<JobPrograms> LowerSmallJob(JobSpec& spec, const Device& device) {
 }  // namespace
 
 absl::StatusOr<std::map<std::string, double>> ProfileJob(
-    const JobSpec& spec, const std::function<bool()>& cancelled) {
+    const JobSpec& spec, const std::string& offload_directory,
+    const std::function<bool()>& cancelled) {
   EBB_ASSIGN_OR_RETURN(std::unique_ptr<Device> cpu,
                        MakeCpuDevice(DescribeCpu(spec.threads)));
   TimingDevice device(std::move(cpu));
@@ -76,30 +79,41 @@ absl::StatusOr<std::map<std::string, double>> ProfileJob(
                        Executor::Create(program, device, arenas,
                                         {.precision = small.precision}));
   RandomTokens tokens(small.model.vocab);
+  int64_t num_steps = 0;
+  const auto run_step = [&]() -> absl::Status {
+    if (cancelled()) return absl::CancelledError("the call was given up");
+    const StepScalars scalars = {
+        .seed = small.seed, .step = ++num_steps, .learning_rate = 1e-4f};
+    return executor->RunStep(scalars, tokens, 0).status();
+  };
   OpTimes times;
   for (int n = 0; n <= kTimedSteps; ++n) {
-    if (cancelled()) return absl::CancelledError("the call was given up");
     // The first step warms up.
     if (n > 0) device.StartTiming(OpTimes::NumLaunches(program));
-    const StepScalars scalars = {
-        .seed = small.seed, .step = n + 1, .learning_rate = 1e-4f};
-    EBB_RETURN_IF_ERROR(executor->RunStep(scalars, tokens, 0).status());
+    EBB_RETURN_IF_ERROR(run_step());
     if (n > 0) {
       EBB_RETURN_IF_ERROR(
           times.Add(program, device.backend(), device.StopTiming()));
     }
   }
   std::map<std::string, double> means = times.Means();
-  means[kHostCopyKey] = MeasureHostCopy();
+  const std::string& named = spec.memory.offload_dir;
+  EBB_ASSIGN_OR_RETURN(
+      auto copies,
+      MeasureCopies(device, named.empty() ? offload_directory : named,
+                    DiskPlace(named), run_step));
+  means.merge(copies);
   return means;
 }
 
 absl::StatusOr<std::string> ProfileJobText(
-    const std::string& spec_json, const std::function<bool()>& cancelled) {
+    const std::string& spec_json, const std::string& offload_directory,
+    const std::function<bool()>& cancelled) {
   EBB_ASSIGN_OR_RETURN(const v1::JobSpec message,
                        ReadSpec(spec_json, "standard input", {}));
   EBB_ASSIGN_OR_RETURN(const JobSpec spec, JobSpecFromMessage(message));
-  EBB_ASSIGN_OR_RETURN(const auto seconds, ProfileJob(spec, cancelled));
+  EBB_ASSIGN_OR_RETURN(const auto seconds,
+                       ProfileJob(spec, offload_directory, cancelled));
   return nlohmann::json(seconds).dump();
 }
 

@@ -3,7 +3,9 @@
 // alike). For the coordinator, which starts it and reads what it prints.
 //
 // Standard input is the spec as JSON, effective. Standard output is one line: a
-// JSON object of op (worker/program/cost_profile.h, OpKey) -> seconds.
+// JSON object of op (worker/program/cost_profile.h, OpKey) -> seconds, with
+// what copies of offloaded values take beside those steps (CopyKey,
+// CopyLossKey).
 #pragma once
 
 #include <functional>
@@ -15,14 +17,17 @@
 
 namespace ebb {
 
-// Asks `cancelled` between steps.
+// Asks `cancelled` between steps. Copies to disk are measured in the directory
+// of the spec or, if it names none, in `offload_directory`.
 // Errors: those of lowering; RESOURCE_EXHAUSTED if not even one layer fits
 // available memory; CANCELLED.
 absl::StatusOr<std::map<std::string, double>> ProfileJob(
-    const JobSpec& spec, const std::function<bool()>& cancelled);
+    const JobSpec& spec, const std::string& offload_directory,
+    const std::function<bool()>& cancelled);
 
 // The same from and to text.
 absl::StatusOr<std::string> ProfileJobText(
-    const std::string& spec_json, const std::function<bool()>& cancelled);
+    const std::string& spec_json, const std::string& offload_directory,
+    const std::function<bool()>& cancelled);
 
 }  // namespace ebb

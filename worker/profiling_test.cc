@@ -37,10 +37,13 @@ TEST(Profiling, MeasuresEveryOpOfTheJob) {
   for (JobSpec spec : {SmallJob(), SmallLlamaJob()}) {
     spec.model.layers = 6;
     spec.model.dropout = 0.1;
-    auto times = ProfileJob(spec, Never);
+    auto times = ProfileJob(spec, testing::TempDir(), Never);
     ASSERT_TRUE(times.ok()) << times.status();
     for (const auto& [key, seconds] : *times) EXPECT_GT(seconds, 0) << key;
-    EXPECT_EQ(times->count(kHostCopyKey), 1u);
+    for (const std::string place : {"host", "disk"}) {
+      EXPECT_EQ(times->count(CopyKey(place)), 1u) << place;
+      EXPECT_EQ(times->count(CopyLossKey(place)), 1u) << place;
+    }
     for (const Policy policy : {Policy::kNone, Policy::kFull, Policy::kCheap}) {
       spec.memory.policy = policy;
       EXPECT_THAT(Missing(spec, *times), ::testing::IsEmpty());
@@ -59,6 +62,15 @@ TEST(Profiling, TrainerReportsTimesOfItsOps) {
   const JobRun run = RunJob(spec);
   ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
   EXPECT_THAT(Missing(spec, run.op_seconds), ::testing::IsEmpty());
+  EXPECT_EQ(run.op_seconds.count(CopyKey(kHostPlace)), 0u);
+  for (const Offload place : {Offload::kHost, Offload::kDisk}) {
+    JobSpec offloads = spec;
+    offloads.memory.offload = place;
+    const JobRun copying = RunJob(offloads);
+    const bool to_host = place == Offload::kHost;
+    EXPECT_EQ(copying.op_seconds.count(CopyKey(kHostPlace)), to_host);
+    EXPECT_EQ(copying.op_seconds.count(CopyKey(DiskPlace(""))), !to_host);
+  }
   spec.steps = 3;  // too few: the first warms up, three are timed
   EXPECT_TRUE(RunJob(spec).op_seconds.empty());
 }
@@ -83,13 +95,13 @@ TEST(Profiling, MeasuredTimesReplaceTheRoofline) {
 }
 
 TEST(Profiling, SaysWhatIsWrong) {
-  EXPECT_EQ(ProfileJob(SmallJob(), [] { return true; }).status().code(),
+  EXPECT_EQ(ProfileJob(SmallJob(), "/tmp", [] { return true; }).status().code(),
             absl::StatusCode::kCancelled);
-  EXPECT_FALSE(ProfileJobText("nonsense", Never).ok());
+  EXPECT_FALSE(ProfileJobText("nonsense", "/tmp", Never).ok());
   JobSpec huge = SmallJob();
   huge.model.hidden = 1 << 16;
   huge.model.ffn = 1 << 18;
-  const absl::Status status = ProfileJob(huge, Never).status();
+  const absl::Status status = ProfileJob(huge, "/tmp", Never).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("one layer"));
 }

@@ -12,8 +12,10 @@
 // - error: seconds of a step as predicted from op times that were measured just
 //   before, over the median measured. A process that shares the machine makes
 //   it larger.
-// `auto` has the mean of the peaks of `none` and `full` as its budget; so has
-// `auto-host`, which may offload to host memory.
+// `auto` has the mean of the peaks of `none` and `full` as its budget; so have
+// `auto-host` and `auto-disk`, which may offload to host memory and to disk.
+// A shipped spec, client/examples/offload.yaml, under its own budget: what
+// offloading gains where recompute is the other way to fit.
 // Beside them the planner: seconds to plan the largest model, and to lower one
 // candidate.
 #include <algorithm>
@@ -47,8 +49,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Of the shipped spec.
+const std::vector<std::string> kOffloadPolicies = {"none", "full", "auto",
+                                                   "auto-host", "auto-disk"};
+
 struct Options {
-  std::vector<std::string> sections = {"planner", "steps"};
+  std::vector<std::string> sections = {"planner", "steps", "offload"};
   std::vector<std::string> shapes = {"gpt2-124m", "llama"};
   std::vector<std::string> precisions = {"fp32", "bf16"};
   std::vector<std::string> policies = {"none", "cheap", "full", "auto",
@@ -67,13 +73,13 @@ double Median(std::vector<double> values) {
                                 : (values[middle - 1] + values[middle]) / 2;
 }
 
-// How much longer a step takes than one of `base`, compared round by round:
+// How much longer steps take than those of `base`, compared round by round:
 // what slows the machine down for a while slows both.
-double MedianCost(const StepMeasurement& measured,
-                  const StepMeasurement& base) {
+double MedianCost(const std::vector<double>& measured,
+                  const std::vector<double>& base) {
   std::vector<double> costs;
-  for (size_t n = 0; n < measured.step_seconds.size(); ++n) {
-    costs.push_back(measured.step_seconds[n] / base.step_seconds[n] - 1);
+  for (size_t n = 0; n < measured.size(); ++n) {
+    costs.push_back(measured[n] / base[n] - 1);
   }
   return Median(std::move(costs));
 }
@@ -88,12 +94,17 @@ double RecomputeTime(const StepMeasurement& measured) {
   return recompute / rest;
 }
 
+Offload OffloadOf(const std::string& name) {
+  if (name == "auto-host") return Offload::kHost;
+  return name == "auto-disk" ? Offload::kDisk : Offload::kNone;
+}
+
 Policy PolicyOf(const std::string& name) {
   for (const Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
                               Policy::kFull, Policy::kSqrt, Policy::kAuto}) {
     if (name == PolicyName(policy)) return policy;
   }
-  EBB_CHECK(name == "auto-host");
+  EBB_CHECK(OffloadOf(name) != Offload::kNone);
   return Policy::kAuto;
 }
 
@@ -118,6 +129,7 @@ Json PolicyJson(const StepMeasurement& measured, double product_rate) {
   Json json = {
       {"step_seconds", seconds},
       {"all_step_seconds", measured.step_seconds},
+      {"all_cpu_seconds", measured.cpu_seconds},
       {"layers_seconds", measured.layers_seconds},
       {"tokens_per_second", static_cast<double>(measured.tokens) / seconds},
       {"model_flops", measured.model_flops},
@@ -125,6 +137,8 @@ Json PolicyJson(const StepMeasurement& measured, double product_rate) {
       {"model_product_flops", measured.model_product_flops},
       {"recompute_product_flops", measured.recompute_product_flops},
       {"peak_bytes", measured.peak_bytes},
+      {"host_bytes", measured.host_bytes},
+      {"disk_bytes", measured.disk_bytes},
       {"loss", measured.loss},
       {"share_of_product_rate",
        measured.model_product_flops / seconds / product_rate}};
@@ -244,25 +258,36 @@ void Compare(const std::string& name, const std::string& other,
     if (policies[n] == other) slow = &benches[n]->measured();
   }
   if (fast == nullptr || slow == nullptr) return;
-  const double faster = MedianCost(*slow, *fast);
+  const double faster = MedianCost(slow->step_seconds, fast->step_seconds);
+  const double cpu = MedianCost(slow->cpu_seconds, fast->cpu_seconds);
   json[absl::StrCat(name, "_faster_than_", other)] = faster;
-  absl::PrintF("  %s is %.1f%% faster than %s\n", name, 100 * faster, other);
+  json[absl::StrCat(name, "_cpu_less_than_", other)] = cpu;
+  absl::PrintF(
+      "  %s is %.1f%% faster than %s, which takes %.1f%% more of the "
+      "processor\n",
+      name, 100 * faster, other, 100 * cpu);
 }
 
-// One model at one precision: returns its part of the results.
-absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
-                              DType precision) {
-  JobSpec spec = MakeJob(shape, precision, options.threads);
+// One job under policies that take turns: returns its part of the results.
+// `budget_bytes` of `auto`; 0: as BudgetOf.
+absl::StatusOr<Json> BenchJob(const Options& options, JobSpec spec,
+                              const std::vector<std::string>& policies,
+                              int64_t budget_bytes) {
+  const std::string shape = spec.name;
+  const DType precision = spec.precision;
   Json json = {{"shape", shape}, {"precision", DTypeName(precision)}};
   absl::PrintF("\n%s %s, sequences of %d, micro %d, global %d\n", shape,
                DTypeName(precision), spec.model.seq_len, spec.micro_batch,
                spec.global_batch);
   std::vector<std::unique_ptr<StepBench>> benches;
   CostProfile profile = RooflineProfile(DescribeCpu(options.threads));
-  for (const std::string& name : options.policies) {
+  for (const std::string& name : policies) {
     spec.memory.policy = PolicyOf(name);
-    spec.memory.offload = name == "auto-host" ? Offload::kHost : Offload::kNone;
+    spec.memory.offload = OffloadOf(name);
     EBB_ASSIGN_OR_RETURN(spec.memory.budget_bytes, BudgetOf(spec, profile));
+    if (budget_bytes > 0 && spec.memory.policy == Policy::kAuto) {
+      spec.memory.budget_bytes = budget_bytes;
+    }
     EBB_ASSIGN_OR_RETURN(std::unique_ptr<StepBench> bench,
                          StepBench::Create(spec, profile));
     EBB_RETURN_IF_ERROR(bench->WarmUp());
@@ -287,11 +312,11 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
                "tokens/s", "step s", "peak MiB", "share", "recompute",
                "its time", "step cost", "predicted", "error");
   for (size_t n = 0; n < benches.size(); ++n) {
-    const std::string& name = options.policies[n];
+    const std::string& name = policies[n];
     EBB_RETURN_IF_ERROR(benches[n]->Profile());
     const StepMeasurement& measured = benches[n]->measured();
     const double seconds = Median(measured.step_seconds);
-    const double cost = MedianCost(measured, first);
+    const double cost = MedianCost(measured.step_seconds, first.step_seconds);
     const double recompute_time = RecomputeTime(measured);
     const double predicted = benches[n]->Predict(profile);
     const double error = predicted / seconds - 1;
@@ -310,9 +335,20 @@ absl::StatusOr<Json> BenchJob(const Options& options, const std::string& shape,
     json["policies"][name]["predicted_seconds"] = predicted;
     json["policies"][name]["prediction_error"] = error;
   }
-  Compare("auto", "full", options.policies, benches, json);
-  Compare("auto-host", "auto", options.policies, benches, json);
-  if (options.peer.empty()) return json;
+  Compare("auto", "full", policies, benches, json);
+  for (const char* name : {"auto-host", "auto-disk"}) {
+    Compare(name, "auto", policies, benches, json);
+  }
+  for (const auto& [place, rate] :
+       {std::pair{"host memory", profile.host}, {"disk", profile.disk}}) {
+    json["copies"][place] = {{"bytes_per_second", rate.bytes_per_second},
+                             {"share", rate.share}};
+    absl::PrintF(
+        "  copies to %s beside ops: %.2f GB/s, a second of them takes %.2f s "
+        "from those\n",
+        place, rate.bytes_per_second * 1e-9, rate.share);
+  }
+  if (options.peer.empty() || budget_bytes > 0) return json;
   const StepMeasurement measured = first;
   benches.clear();  // their memory is the peer's now
   EBB_ASSIGN_OR_RETURN(const Json peer,
@@ -381,20 +417,37 @@ int Run(Options options) {
   }
   if (!HasSection(options, "steps")) options.shapes.clear();
   std::vector<double> errors;
+  const auto bench = [&](const absl::StatusOr<Json>& job,
+                         const std::string& name) {
+    if (!job.ok()) {
+      std::cerr << name << ": " << job.status().message() << "\n";
+      return false;
+    }
+    for (const auto& policy : (*job)["policies"]) {
+      errors.push_back(std::abs(policy["prediction_error"].get<double>()));
+    }
+    results["jobs"].push_back(*job);
+    std::cout << std::flush;
+    return true;
+  };
   for (const std::string& shape : options.shapes) {
     for (const std::string& precision : options.precisions) {
-      const absl::StatusOr<Json> job = BenchJob(
-          options, shape, precision == "bf16" ? DType::kBf16 : DType::kF32);
-      if (!job.ok()) {
-        std::cerr << shape << " " << precision << ": " << job.status().message()
-                  << "\n";
+      const DType dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
+      if (!bench(BenchJob(options, MakeJob(shape, dtype, options.threads),
+                          options.policies, 0),
+                 shape)) {
         return 1;
       }
-      for (const auto& policy : (*job)["policies"]) {
-        errors.push_back(std::abs(policy["prediction_error"].get<double>()));
-      }
-      results["jobs"].push_back(*job);
-      std::cout << std::flush;
+    }
+  }
+  if (HasSection(options, "offload")) {
+    const std::string path = EBB_SOURCE_DIR "/client/examples/offload.yaml";
+    const absl::StatusOr<JobSpec> spec = ReadJob(path, options.threads);
+    if (!bench(spec.ok() ? BenchJob(options, *spec, kOffloadPolicies,
+                                    spec->memory.budget_bytes)
+                         : spec.status(),
+               path)) {
+      return 1;
     }
   }
   if (!errors.empty()) {
@@ -418,8 +471,8 @@ int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures training steps against the machine's products.",
                "ebb-bench");
-  app.add_option("--section", options.sections, "planner, steps")
-      ->check(CLI::IsMember({"planner", "steps"}))
+  app.add_option("--section", options.sections, "planner, steps, offload")
+      ->check(CLI::IsMember({"planner", "steps", "offload"}))
       ->delimiter(',');
   app.add_option("--shape", options.shapes, "models")
       ->check(CLI::IsMember(ShapeNames()))
@@ -429,8 +482,8 @@ int Main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--policy", options.policies,
                  "the first is what the others are compared with")
-      ->check(CLI::IsMember(
-          {"none", "selective", "cheap", "full", "sqrt", "auto", "auto-host"}))
+      ->check(CLI::IsMember({"none", "selective", "cheap", "full", "sqrt",
+                             "auto", "auto-host", "auto-disk"}))
       ->delimiter(',');
   app.add_option("--steps", options.steps, "timed steps")
       ->check(CLI::Range(1, 1000));

@@ -1,7 +1,14 @@
 // Sizes of the bench's models.
 #include "integration_tests/bench/shapes.h"
 
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
 #include "kernels/status.h"
+#include "proto/convert.h"
+#include "proto/effective_spec.h"
+#include "proto/spec_reader.h"
 
 namespace ebb::bench {
 
@@ -48,6 +55,23 @@ JobSpec MakeJob(const std::string& name, DType precision, int threads) {
   spec.eval.micro = spec.micro_batch;
   spec.eval.seq_len = model.seq_len;
   return spec;
+}
+
+absl::StatusOr<JobSpec> ReadJob(const std::string& path, int threads) {
+  std::ifstream file(path);
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat("cannot be read: ", path));
+  }
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EBB_ASSIGN_OR_RETURN(v1::JobSpec message,
+                       ReadSpec(text, path, {}, {.file = "/", .sets = "/"}));
+  message.mutable_resources()->set_threads(threads);
+  constexpr int64_t kUnlimited = int64_t{1} << 50;
+  EBB_ASSIGN_OR_RETURN(
+      message, EffectiveSpec(message, {.threads = threads,
+                                       .budget_bytes = kUnlimited,
+                                       .host_budget_bytes = kUnlimited}));
+  return JobSpecFromMessage(message);
 }
 
 }  // namespace ebb::bench

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "worker/model/job_spec.h"
 
 namespace ebb::bench {
@@ -16,5 +17,10 @@ std::vector<std::string> ShapeNames();
 // A job of the shape: micro batch 2, global batch 8. `name` is one of the
 // above.
 JobSpec MakeJob(const std::string& name, DType precision, int threads);
+
+// The job of a spec file, on so many threads; what the spec does not say of
+// budgets has no limit. Its data need not be there.
+// Errors: NOT_FOUND; those of reading specs.
+absl::StatusOr<JobSpec> ReadJob(const std::string& path, int threads);
 
 }  // namespace ebb::bench

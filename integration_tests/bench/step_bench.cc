@@ -1,9 +1,10 @@
 // Steps by the real programs, executor and kernels, without the service.
 #include "integration_tests/bench/step_bench.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
-#include <array>
-#include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "worker/program/cost_profile.h"
 #include "worker/program/job_programs.h"
 #include "worker/runtime/arena_memory.h"
+#include "worker/runtime/copy_times.h"
+#include "worker/runtime/disk_file.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
 #include "worker/runtime/op_times.h"
@@ -136,20 +139,30 @@ class JobBench final : public StepBench {
                          ArenaMemory::Allocate(device_, program.step_bytes));
     EBB_ASSIGN_OR_RETURN(host_,
                          ArenaMemory::Allocate(device_, program.host_bytes));
-    const ArenaView arenas = {state_.data(), state_.bytes(), step_.data(),
-                              step_.bytes(), host_.data(),   host_.bytes()};
+    if (program.disk_bytes > 0) {
+      EBB_ASSIGN_OR_RETURN(disk_,
+                           DiskFile::Create(directory(), program.disk_bytes));
+    }
+    const ArenaView arenas = {state_.data(), state_.bytes(),    step_.data(),
+                              step_.bytes(), host_.data(),      host_.bytes(),
+                              disk_.get(),   program.disk_bytes};
     ModelState(programs_.graph, program, arenas).Initialize(spec_.seed);
     EBB_ASSIGN_OR_RETURN(executor_,
                          Executor::Create(program, device_, arenas,
                                           {.precision = spec_.precision}));
     DescribeWork(program, measured_);
-    measured_.peak_bytes = PredictRank(programs_, device_.backend()).peak_bytes;
+    const RankPlan rank = PredictRank(programs_, device_.backend());
+    measured_.peak_bytes = rank.peak_bytes;
+    measured_.host_bytes = rank.host_bytes;
+    measured_.disk_bytes = rank.disk_bytes;
     return absl::OkStatus();
   }
 
   absl::Status WarmUp() override { return Run().status(); }
   absl::Status Step() override {
+    const double before = CpuSeconds();
     EBB_ASSIGN_OR_RETURN(const double seconds, Run());
+    measured_.cpu_seconds.push_back(CpuSeconds() - before);
     measured_.step_seconds.push_back(seconds);
     return absl::OkStatus();
   }
@@ -168,8 +181,13 @@ class JobBench final : public StepBench {
                                     device_.StopTiming()));
     }
     CostProfile profile = RooflineProfile(device_.backend());
-    profile.measured = times.Means();
-    profile.measured[kHostCopyKey] = MeasureHostCopy();
+    std::map<std::string, double> seconds = times.Means();
+    const std::string& named = spec_.memory.offload_dir;
+    EBB_ASSIGN_OR_RETURN(auto copies,
+                         MeasureCopies(device_, directory(), DiskPlace(named),
+                                       [this] { return Run().status(); }));
+    seconds.merge(copies);
+    profile.TakeMeasured(std::move(seconds), named);
     return profile;
   }
   double Predict(const CostProfile& profile) const override {
@@ -178,6 +196,20 @@ class JobBench final : public StepBench {
   const StepMeasurement& measured() const override { return measured_; }
 
  private:
+  std::string directory() const {
+    return spec_.memory.offload_dir.empty()
+               ? std::filesystem::temp_directory_path().string()
+               : spec_.memory.offload_dir;
+  }
+
+  // Of this process so far, without the kernel's work for it.
+  static double CpuSeconds() {
+    rusage usage;
+    EBB_CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+    return static_cast<double>(usage.ru_utime.tv_sec) +
+           1e-6 * static_cast<double>(usage.ru_utime.tv_usec);
+  }
+
   // Seconds of one step.
   absl::StatusOr<double> Run() {
     const StepScalars scalars = {
@@ -195,6 +227,7 @@ class JobBench final : public StepBench {
   TimingDevice device_;
   JobPrograms programs_;
   ArenaMemory state_, step_, host_;
+  std::unique_ptr<DiskFile> disk_;
   RandomTokens tokens_;
   std::unique_ptr<Executor> executor_;
   int64_t steps_ = 0;

@@ -41,11 +41,13 @@ struct ProfileEntry {
 
 struct StepMeasurement {
   std::vector<double> step_seconds;  // as measured, in order
+  std::vector<double> cpu_seconds;   // of the processor, of all threads
   int64_t tokens = 0;                // of one step
   double model_flops = 0, recompute_flops = 0;
   // Of matrix products alone, attention's full square included.
   double model_product_flops = 0, recompute_product_flops = 0;
   int64_t peak_bytes = 0;
+  int64_t host_bytes = 0, disk_bytes = 0;
   double loss = 0;                       // of the last step
   std::vector<CountedProduct> products;  // of linears, no recompute
   // After Profile():
@@ -59,6 +61,7 @@ struct StepMeasurement {
 class StepBench {
  public:
   // Plans with what ops take by `profile`, takes the arenas and draws weights.
+  // Values on disk wait in memory.offload_dir, else where temporary files are.
   // Errors: those of planning, of missing memory and of the executor.
   static absl::StatusOr<std::unique_ptr<StepBench>> Create(
       const JobSpec& spec, const CostProfile& profile);
@@ -67,7 +70,8 @@ class StepBench {
   virtual absl::Status WarmUp() = 0;   // one step, not counted
   virtual absl::Status Step() = 0;     // joins step_seconds
   virtual absl::Status Profile() = 0;  // one step with every launch timed
-  // Measures what its ops take, by three more steps.
+  // Measures what its ops take, by three more steps, and what copies take
+  // beside them.
   virtual absl::StatusOr<CostProfile> MeasureOps() = 0;
   // Seconds of a step as a plan counts them.
   virtual double Predict(const CostProfile& profile) const = 0;

@@ -96,6 +96,7 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
       programs.step_bytes =
           std::max(programs.training.step_bytes, evaluation_step_bytes);
       programs.host_bytes = programs.training.host_bytes;
+      programs.disk_bytes = programs.training.disk_bytes;
     }
     const RankPlan rank = PredictRank(programs, backend);
     const StepSeconds seconds = SecondsOf(programs.training, profile);

@@ -364,8 +364,8 @@ TEST(AutoPlan, MisfitOfANamedPolicyOffersAutoWithItsCost) {
   EXPECT_THAT(plan.shortfall, HasSubstr("s a step (+"));
 }
 
-JobSpec WithOffload(JobSpec spec) {
-  spec.memory.offload = Offload::kHost;
+JobSpec WithOffload(JobSpec spec, Offload place = Offload::kHost) {
+  spec.memory.offload = place;
   return spec;
 }
 
@@ -390,13 +390,45 @@ TEST(AutoPlan, OffloadsWhereThatBeatsRecompute) {
     EXPECT_TRUE(offloads);
     // A slow way to the host is not taken.
     CostProfile slow = RooflineProfile(BuiltInCpuBackend());
-    slow.host_bytes_per_second = 1e6;
+    slow.host.bytes_per_second = 1e6;
     auto plan = PlanJob(WithOffload(WithBudget(spec, (none + full) / 2)),
                         BuiltInCpuBackend(), slow);
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(plan->ranks[0].host_bytes, 0);
     EXPECT_EQ(plan->step_seconds, recomputed.step_seconds);
   }
+}
+
+// A disk is worth it where it is fast, or takes nothing from ops and has time.
+TEST(AutoPlan, OffloadsToDiskByItsOwnRate) {
+  const JobSpec spec = Gpt(12, AttentionKind::kFused);
+  const int64_t none = PeakOf(WithPolicy(spec, Policy::kNone));
+  const int64_t full = PeakOf(WithPolicy(spec, Policy::kFull));
+  const int64_t budget = full + (none - full) / 4;
+  const JobSpec on_disk = WithOffload(WithBudget(spec, budget), Offload::kDisk);
+  const Plan recomputed = Planned(WithBudget(spec, budget));
+  const auto plan_at = [&](const CopyRate& disk) {
+    CostProfile profile = RooflineProfile(BuiltInCpuBackend());
+    profile.disk = disk;
+    auto plan = PlanJob(on_disk, BuiltInCpuBackend(), profile);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return *std::move(plan);
+  };
+  const Plan fast = plan_at({.bytes_per_second = 3e9, .share = 0.1});
+  EXPECT_TRUE(fast.fits);
+  EXPECT_GT(fast.ranks[0].disk_bytes, 0);
+  EXPECT_EQ(fast.ranks[0].host_bytes, 0);
+  EXPECT_LT(fast.step_seconds, recomputed.step_seconds);
+  EXPECT_LE(fast.bound_seconds, fast.step_seconds);
+  const Plan slow = plan_at({.bytes_per_second = 1e6, .share = 0.1});
+  EXPECT_EQ(slow.ranks[0].disk_bytes, 0);
+  EXPECT_EQ(slow.step_seconds, recomputed.step_seconds);
+  // The host's rate is of no account.
+  CostProfile no_host = RooflineProfile(BuiltInCpuBackend());
+  no_host.disk = {.bytes_per_second = 3e9, .share = 0.1};
+  no_host.host = {.bytes_per_second = 1, .share = 1};
+  EXPECT_EQ(PlanJob(on_disk, BuiltInCpuBackend(), no_host)->step_seconds,
+            fast.step_seconds);
 }
 
 TEST(AutoPlan, KeepsToTheHostBudget) {

@@ -38,12 +38,12 @@ struct LayerSeconds {
 };
 
 // Of one layer: no other choice has fewer bytes and fewer seconds. `may_go`:
-// the nodes whose results may be offloaded.
+// the nodes whose results may be offloaded, to where copies have this rate.
 std::vector<GroupOption> LayerChoices(const Graph& graph,
                                       const LayerCosts& layer,
                                       const LayerSeconds& seconds,
-                                      const CostProfile& profile,
-                                      NodeSet may_go) {
+                                      ActivationDecision offload,
+                                      const CopyRate& rate, NodeSet may_go) {
   struct Choice {
     int64_t bytes;
     double seconds;
@@ -59,10 +59,10 @@ std::vector<GroupOption> LayerChoices(const Graph& graph,
       const NodeSet goes = held & may_go;
       for (NodeSet offloaded = goes;; offloaded = (offloaded - 1) & goes) {
         const int64_t moved = layer.BytesOf(cost, offloaded);
-        const double copy = profile.CopySeconds(moved);
-        const double copies =
-            profile.CopiesBeside(copy, seconds.forward) +
-            profile.CopiesBeside(copy, seconds.backward + cost.seconds);
+        CopyTime copy;
+        copy.Add(rate, static_cast<double>(moved));
+        const double copies = copy.Beside(seconds.forward) +
+                              copy.Beside(seconds.backward + cost.seconds);
         choices.push_back({cost.bytes - moved,
                            cost.seconds + (moved > 0 ? copies : 0), held,
                            offloaded});
@@ -92,7 +92,7 @@ std::vector<GroupOption> LayerChoices(const Graph& graph,
       const int maker = layer.maker(static_cast<int>(v));
       if (maker < 0 || static_cast<int>(v) == graph.stream) continue;
       if ((choice.offloaded >> maker & 1) != 0) {
-        option.decisions[0][v] = ActivationDecision::kOffloadHost;
+        option.decisions[0][v] = offload;
       }
     }
     option.seconds = choice.seconds;
@@ -215,9 +215,13 @@ absl::StatusOr<GroupOptions> FindGroupOptions(const Graph& graph,
       .forward = layer.forward_seconds(),
       .backward = BackwardSeconds(keeps_all, profile)};
   GroupOptions found;
+  const Offload place = spec.memory.offload;
+  const CopyRate& rate = profile.RateTo(place);
   found.options = LayerChoices(
-      graph, layer, seconds, profile,
-      spec.memory.offload == Offload::kNone ? 0 : layer.DearestNodes(profile));
+      graph, layer, seconds,
+      place == Offload::kDisk ? ActivationDecision::kOffloadDisk
+                              : ActivationDecision::kOffloadHost,
+      rate, place == Offload::kNone ? 0 : layer.DearestNodes(rate));
   for (const int size : GroupSizes(graph.num_layers)) {
     if (size <= kMostWholeLayers) {
       found.options.push_back(WholeGroup(graph, layer, size, false));

@@ -13,7 +13,9 @@ double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
   const auto elsewhere = [&](int64_t bytes) {
     return offload == Offload::kNone
                ? RebuildNode::kCannotRun
-               : 2 * profile.copy_share * profile.CopySeconds(bytes);
+               : 2 * profile.RateTo(offload).share *
+                     static_cast<double>(bytes) /
+                     profile.RateTo(offload).bytes_per_second;
   };
   std::vector<bool> read(graph.values.size(), false);
   for (const int value : SavedValues(graph)) read[value] = true;

@@ -114,14 +114,13 @@ LayerCosts::Price LayerCosts::PriceOf(int node, NodeSet kept) const {
           .bytes = with.bytes - without.bytes};
 }
 
-NodeSet LayerCosts::DearestNodes(const CostProfile& profile) const {
+NodeSet LayerCosts::DearestNodes(const CopyRate& rate) const {
   std::vector<int> order;
   for (int n = 0; n < num_nodes(); ++n) {
     const LayerNode& node = nodes_[n];
-    if (node.bytes > 0 && node.seconds > 2 * profile.copy_share *
-                                             profile.CopySeconds(node.bytes)) {
-      order.push_back(n);
-    }
+    CopyTime copies;
+    copies.Add(rate, 2 * static_cast<double>(node.bytes));
+    if (node.bytes > 0 && node.seconds > copies.taken) order.push_back(n);
   }
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return nodes_[a].seconds * static_cast<double>(nodes_[b].bytes) >

@@ -56,7 +56,7 @@ class LayerCosts {
 
   // The nodes with the most seconds a byte, a few, that take longer than their
   // copies do: what offloading could pay for.
-  NodeSet DearestNodes(const CostProfile& profile) const;
+  NodeSet DearestNodes(const CopyRate& rate) const;
 
  private:
   // One node as keeping and recomputing see it.

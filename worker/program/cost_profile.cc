@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -27,7 +28,12 @@ constexpr double kMostBytes = 200e9;
 // Products of bf16 over those of fp32, where the processor has them.
 constexpr double kBf16Speed = 2.5;
 constexpr double kCpuLaunch = 2e-6;
-constexpr double kCpuCopyBytes = 6e9;  // memcpy by one thread
+// Copies by one more thread on the cores of a team, of which it has every
+// second turn on one core: half of what memcpy does alone. The others of the
+// team wait for the one beside it, whose half is then gone for all.
+constexpr CopyRate kCpuHostCopies = {.bytes_per_second = 3e9, .share = 0.5};
+// A solid-state disk, which takes no core while it works.
+constexpr CopyRate kCpuDiskCopies = {.bytes_per_second = 1e9, .share = 0.2};
 
 // One H200: dense bf16 and memory as published (papers.md 7.1), at what large
 // products and kernels reach of them.
@@ -36,7 +42,8 @@ constexpr double kCudaFlops = 0.7 * 67e12;
 constexpr double kCudaOtherFlops = 30e12;
 constexpr double kCudaBytes = 0.85 * 4.8e12;
 constexpr double kCudaLaunch = 4e-6;
-constexpr double kCudaCopyBytes = 50e9;  // PCIe 5, one way
+constexpr CopyRate kCudaHostCopies = {.bytes_per_second = 50e9};  // PCIe 5
+constexpr CopyRate kCudaDiskCopies = {.bytes_per_second = 4e9};
 
 }  // namespace
 
@@ -49,7 +56,8 @@ CostProfile RooflineProfile(const Backend& backend) {
     profile.other_flops_per_second = kCudaOtherFlops;
     profile.bytes_per_second = kCudaBytes;
     profile.launch_seconds = kCudaLaunch;
-    profile.host_bytes_per_second = kCudaCopyBytes;
+    profile.host = kCudaHostCopies;
+    profile.disk = kCudaDiskCopies;
     return profile;
   }
   const ThreadRates* rates = kThreadRates;
@@ -67,18 +75,36 @@ CostProfile RooflineProfile(const Backend& backend) {
   profile.other_flops_per_second = threads * rates->other_flops;
   profile.bytes_per_second = std::min(kMostBytes, threads * kThreadBytes);
   profile.launch_seconds = kCpuLaunch;
-  profile.host_bytes_per_second = kCpuCopyBytes;
-  // One more thread on the cores of a team.
-  profile.copy_share = 1.0 / threads;
+  profile.host = kCpuHostCopies;
+  profile.disk = kCpuDiskCopies;
   return profile;
 }
 
-double CostProfile::CopySeconds(int64_t bytes) const {
-  const auto found = measured.find(kHostCopyKey);
-  const double bytes_per_second = found == measured.end()
-                                      ? host_bytes_per_second
-                                      : (1 << 20) / found->second;
-  return static_cast<double>(bytes) / bytes_per_second;
+std::string DiskPlace(const std::string& offload_dir) {
+  return offload_dir.empty() ? "disk" : absl::StrCat("disk in ", offload_dir);
+}
+
+std::string CopyKey(const std::string& place) {
+  return absl::StrCat("copy of 1 MiB to ", place);
+}
+
+std::string CopyLossKey(const std::string& place) {
+  return absl::StrCat("taken from ops by a copy of 1 MiB to ", place);
+}
+
+void CostProfile::TakeMeasured(std::map<std::string, double> seconds,
+                               const std::string& offload_dir) {
+  measured = std::move(seconds);
+  const auto take = [this](const std::string& place, CopyRate& rate) {
+    const auto copy = measured.find(CopyKey(place));
+    if (copy == measured.end()) return;
+    rate.bytes_per_second = (1 << 20) / copy->second;
+    const auto loss = measured.find(CopyLossKey(place));
+    if (loss == measured.end()) return;
+    rate.share = std::min(1.0, loss->second / copy->second);
+  };
+  take(kHostPlace, host);
+  take(DiskPlace(offload_dir), disk);
 }
 
 std::string OpKey(Op op, const OpAttrs& attrs, Types types, uint32_t bound) {
@@ -199,14 +225,18 @@ StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
         index >= program.begin_microbatch && index < program.end_microbatch
             ? program.num_microbatches
             : 1;
-    double ops = 0, copies = 0;
+    double ops = 0;
+    CopyTime copies;
     for (const Instruction& instruction : block.instructions) {
       const auto runs = static_cast<double>(NumRuns(block, instruction));
       if (instruction.kind == InstructionKind::kOffload ||
           instruction.kind == InstructionKind::kPrefetch) {
-        copies +=
-            runs * profile.CopySeconds(
-                       block.buffers[instruction.operands[0].buffer].bytes);
+        const Buffer& a = block.buffers[instruction.operands[0].buffer];
+        const Buffer& b = block.buffers[instruction.operands[1].buffer];
+        const bool on_disk =
+            a.address.arena == Arena::kDisk || b.address.arena == Arena::kDisk;
+        copies.Add(on_disk ? profile.disk : profile.host,
+                   runs * static_cast<double>(a.bytes));
       }
       if (instruction.kind != InstructionKind::kCompute) continue;
       const InstructionTypes call(instruction);
@@ -222,7 +252,7 @@ StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
         seconds.recompute += times * own;
       }
     }
-    const double added = profile.CopiesBeside(copies, ops);
+    const double added = copies.Beside(ops);
     seconds.copies += times * added;
     seconds.total += times * (ops + added);
   }

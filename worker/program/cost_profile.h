@@ -17,6 +17,31 @@
 
 namespace ebb {
 
+// Copies between the device and one place off it, either way.
+struct CopyRate {
+  double bytes_per_second = 0;  // while ops run beside
+  // What a second of such copies takes from those: on a CPU copies run on the
+  // cores of the ops.
+  double share = 0;
+  bool operator==(const CopyRate&) const = default;
+};
+
+// Copies made one after the other: how long they last, and what they take from
+// the ops beside them.
+struct CopyTime {
+  double seconds = 0;
+  double taken = 0;
+
+  void Add(const CopyRate& rate, double bytes) {
+    seconds += bytes / rate.bytes_per_second;
+    taken += rate.share * bytes / rate.bytes_per_second;
+  }
+  // What they add to ops that last so long.
+  double Beside(double op_seconds) const {
+    return std::max(taken, seconds - op_seconds);
+  }
+};
+
 struct CostProfile {
   std::string source;  // for people: "roofline of 2 threads of avx512_core"
   double product_flops_per_second = 0;       // matrix products of fp32
@@ -24,26 +49,31 @@ struct CostProfile {
   double other_flops_per_second = 0;
   double bytes_per_second = 0;  // of operands read or written
   double launch_seconds = 0;    // of every op, however small
-  // Of copies between the device and host memory, either way.
-  double host_bytes_per_second = 0;
-  // What a second of such copies takes from the ops beside it: on a CPU the
-  // copies run on its cores.
-  double copy_share = 0;
+  CopyRate host;
+  CopyRate disk;
   // Seconds of one run, by OpKey.
   std::map<std::string, double> measured;
 
   bool operator==(const CostProfile&) const = default;
 
-  // Of one copy, one way.
-  double CopySeconds(int64_t bytes) const;
-  // Of copies that last so long beside ops that do.
-  double CopiesBeside(double copy_seconds, double op_seconds) const {
-    return std::max(copy_share * copy_seconds, copy_seconds - op_seconds);
+  // Of values that wait in host memory or on disk.
+  const CopyRate& RateTo(Offload place) const {
+    return place == Offload::kDisk ? disk : host;
   }
+  // Puts measured seconds in force: those of ops, by OpKey, and those of
+  // copies, by the keys below; values on disk wait in `offload_dir`.
+  void TakeMeasured(std::map<std::string, double> seconds,
+                    const std::string& offload_dir);
 };
 
-// Key in CostProfile::measured of a copy of 1 MiB to host memory or back.
-inline constexpr char kHostCopyKey[] = "copy of 1 MiB to host";
+// Where values wait, in the keys of copies; `offload_dir` as
+// memory.offload_dir says it (empty: the attempt's directory).
+inline constexpr char kHostPlace[] = "host";
+std::string DiskPlace(const std::string& offload_dir);
+// Keys of measured seconds: what a copy of 1 MiB lasts beside ops, either way,
+// and what it takes from those.
+std::string CopyKey(const std::string& place);
+std::string CopyLossKey(const std::string& place);
 
 // Rates that machines of this kind reach, for all threads together: what the
 // bench measures on AVX-512 and published peaks elsewhere.

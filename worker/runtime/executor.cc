@@ -307,6 +307,10 @@ absl::Status Executor::RunProgram(BatchSource& source, int64_t first_position) {
   return RunBlocks(program_.end_microbatch, num_blocks, source, 0);
 }
 
+CopyStream::Made Executor::copies_made(bool on_disk) const {
+  return copies_ == nullptr ? CopyStream::Made() : copies_->made(on_disk);
+}
+
 void Executor::BeginStep(const StepScalars& scalars) {
   timer_.Start();
   scalars_ = scalars;

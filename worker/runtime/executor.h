@@ -57,6 +57,9 @@ class Executor {
 
   const Program& program() const { return program_; }
 
+  // What its copies took so far.
+  CopyStream::Made copies_made(bool on_disk) const;
+
   // Of a sampling program: the row whose logits the next step makes.
   void set_row(int64_t row) { row_ = row; }
 

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,8 @@
 
 namespace ebb {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // Copies that may be on their way before the owner has to wait: more than a
 // program has within one iteration of a block, fewer than would take memory.
@@ -69,6 +72,11 @@ absl::Status CopyStream::Await(std::span<const int32_t> slots) {
   return failure_;
 }
 
+CopyStream::Made CopyStream::made(bool on_disk) {
+  absl::MutexLock lock(&mutex_);
+  return on_disk ? made_to_disk_ : made_to_host_;
+}
+
 void CopyStream::Drain() {
   absl::MutexLock lock(&mutex_);
   const auto is_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -93,9 +101,18 @@ void CopyStream::Run() {
       failed = !failure_.ok();
     }
     // Behind a failure the step is lost; its copies are only counted.
+    const Clock::time_point start = Clock::now();
     absl::Status status = failed ? absl::OkStatus() : Make(copy);
+    const double seconds =
+        std::chrono::duration<double>(Clock::now() - start).count();
     absl::MutexLock lock(&mutex_);
     ++num_done_;
+    if (!failed) {
+      Made& made =
+          slots_[copy.slot].host == nullptr ? made_to_disk_ : made_to_host_;
+      made.bytes += copy.bytes;
+      made.seconds += seconds;
+    }
     if (!status.ok()) failure_ = std::move(status);
   }
 }

@@ -67,6 +67,13 @@ class CopyStream {
   // came back than went out; those of DiskFile.
   absl::Status Await(std::span<const int32_t> slots);
 
+  // Copies made so far, to and from one place off the device.
+  struct Made {
+    int64_t bytes = 0;
+    double seconds = 0;
+  };
+  Made made(bool on_disk);
+
   // Waits until no copy is on its way, whatever became of them.
   void Drain();
 
@@ -106,6 +113,8 @@ class CopyStream {
   std::vector<Copy> ring_ ABSL_GUARDED_BY(mutex_);  // copy n at n mod its size
   int64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  Made made_to_host_ ABSL_GUARDED_BY(mutex_);
+  Made made_to_disk_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the first
   std::thread thread_;

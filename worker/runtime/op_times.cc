@@ -1,8 +1,6 @@
 #include "worker/runtime/op_times.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -82,25 +80,6 @@ std::map<std::string, double> OpTimes::Means() const {
         static_cast<double>(sorted.size() - 2 * cut);
   }
   return means;
-}
-
-double MeasureHostCopy() {
-  constexpr int64_t kBytes = int64_t{128} << 20;
-  constexpr int kRounds = 4;
-  const std::vector<char> from(kBytes, 1);
-  std::vector<char> to(kBytes, 2);  // populated
-  double least = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    std::memcpy(to.data(), from.data(), kBytes);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-            .count();
-    least = round == 0 ? seconds : std::min(least, seconds);
-  }
-  // What was copied is looked at, so that it is copied.
-  EBB_CHECK(to[kBytes / 2] == 1);
-  return least / static_cast<double>(kBytes >> 20);
 }
 
 }  // namespace ebb

@@ -32,9 +32,4 @@ class OpTimes {
   std::map<std::string, std::vector<double>> seconds_;
 };
 
-// Measures the seconds of copying 1 MiB between two places that no cache holds,
-// by one thread, as the copies of offloaded values are made: the best of a few
-// rounds. Takes 256 MiB and some tenths of a second.
-double MeasureHostCopy();
-
 }  // namespace ebb

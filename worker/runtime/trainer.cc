@@ -18,6 +18,7 @@
 #include "worker/data/token_source.h"
 #include "worker/optimizer/decay_groups.h"
 #include "worker/optimizer/schedule.h"
+#include "worker/program/cost_profile.h"
 #include "worker/program/job_programs.h"
 #include "worker/runtime/arena_memory.h"
 #include "worker/runtime/executor.h"
@@ -430,7 +431,16 @@ absl::StatusOr<StepReport> Trainer::State::RunTimedStep(
   EBB_RETURN_IF_ERROR(op_times.Add(program, timing_device->backend(),
                                    timing_device->StopTiming()));
   if (steps_run == 1 + kTimedSteps) {
-    observer.OnOpTimes(std::exchange(op_times, {}).Means());
+    std::map<std::string, double> means = std::exchange(op_times, {}).Means();
+    const auto add_copies = [&](bool on_disk, const std::string& place) {
+      const CopyStream::Made made = executors.training->copies_made(on_disk);
+      if (made.bytes == 0) return;
+      means[CopyKey(place)] =
+          made.seconds / (static_cast<double>(made.bytes) / (1 << 20));
+    };
+    add_copies(false, kHostPlace);
+    add_copies(true, DiskPlace(spec().memory.offload_dir));
+    observer.OnOpTimes(means);
   }
   return report;
 }
