@@ -77,6 +77,8 @@ class AutoPolicy : public ::testing::TestWithParam<Variant> {
     Seen seen;
     JobSpec kept = spec;
     kept.memory.offload = Offload::kNone;
+    kept.memory.offload_optimizer = Offload::kNone;
+    kept.memory.offload_parameters = Offload::kNone;
     const JobRun base =
         RunJob(kept, {.plan = Planned(kept, Policy::kNone, kRoomy)});
     EXPECT_TRUE(base.finish.status.ok()) << base.finish.status;
@@ -139,6 +141,16 @@ TEST_P(AutoPolicy, MayOffloadWithTheSameBits) {
     EXPECT_EQ(seen.to_host, place == Offload::kHost);
     EXPECT_EQ(seen.to_disk, place == Offload::kDisk);
   }
+}
+
+// What is left of the budget beside copies of parameters.
+TEST_P(AutoPolicy, PlansBesideStateOffTheDeviceWithTheSameBits) {
+  JobSpec spec = Job(GetParam());
+  spec.memory.offload_optimizer = Offload::kHost;
+  spec.memory.offload_parameters = Offload::kHost;
+  spec.memory.host_budget_bytes = kRoomy;
+  const Seen seen = RunAtBudgets(spec, 3);
+  EXPECT_EQ(seen.plans.size(), 3u);
 }
 
 INSTANTIATE_TEST_SUITE_P(

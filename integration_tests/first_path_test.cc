@@ -110,11 +110,14 @@ TEST(FirstPath, OffloadedJobsGiveTheSameBitsFromHostMemory) {
   service.WaitForEnd(kept);
   const auto base = service.Steps(kept);
   ASSERT_EQ(base.size(), 3u);
-  for (const char* policy : {"none", "full"}) {
-    SCOPED_TRACE(policy);
+  for (const auto& [policy, field] : {std::pair("none", "offload"),
+                                      {"full", "offload"},
+                                      {"full", "offload_optimizer"},
+                                      {"none", "offload_parameters"}}) {
+    SCOPED_TRACE(absl::StrCat(policy, " ", field));
     std::vector<std::string> own = changes;
     own.push_back(absl::StrCat("memory.policy=", policy));
-    own.push_back("memory.offload=host");
+    own.push_back(absl::StrCat("memory.", field, "=host"));
     const std::string job = service.Submit(spec, own);
     const nlohmann::json ended = service.WaitForEnd(job);
     ASSERT_EQ(ended["state"], "STATE_SUCCEEDED") << ended.dump(1);

@@ -164,6 +164,10 @@ absl::StatusOr<JobSpec> JobSpecFromMessage(const v1::JobSpec& spec) {
   job.memory.budget_bytes = memory.budget();
   job.memory.host_budget_bytes = memory.host_budget();
   job.memory.offload = FromChoice<Offload>(memory.offload());
+  job.memory.offload_optimizer =
+      FromChoice<Offload>(memory.offload_optimizer());
+  job.memory.offload_parameters =
+      FromChoice<Offload>(memory.offload_parameters());
   job.memory.offload_dir = memory.offload_dir();
   job.checkpoint.every = spec.checkpoint().every();
   job.checkpoint.keep = spec.checkpoint().keep();

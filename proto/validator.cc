@@ -468,7 +468,7 @@ class Checker {
         memory.offload_optimizer() != v1::OFFLOAD_DISK) {
       Add("memory.offload_dir", memory.offload_dir(),
           "is for offloading to disk, and nothing is offloaded to disk",
-          "set memory.offload: disk, or remove it");
+          "set memory.offload or memory.offload_optimizer to disk, or remove it");
     }
     if (Usable({"memory.offload_parameters"}) &&
         memory.offload_parameters() == v1::OFFLOAD_DISK) {
@@ -669,15 +669,6 @@ class Checker {
     const v1::MemorySpec& memory = full_.memory();
     CheckBuiltChoice("memory.policy", memory.policy(),
                      *v1::Policy_descriptor());
-    for (const auto& [path, value] :
-         {std::pair<std::string, v1::Offload>{"memory.offload_optimizer",
-                                              memory.offload_optimizer()},
-          {"memory.offload_parameters", memory.offload_parameters()}}) {
-      if (!Usable({path}) || value == v1::OFFLOAD_NONE) continue;
-      AddNotBuilt(
-          path, ChoiceWord(*v1::Offload_descriptor()->FindValueByNumber(value)),
-          "offloading of anything but saved values", "use none");
-    }
     CheckBuiltChoice("memory.encode.format", memory.encode().format(),
                      *v1::EncodeFormat_descriptor(),
                      "encoding of saved values");

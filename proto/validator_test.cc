@@ -376,6 +376,11 @@ TEST(Validator, MemoryRulesFollowThePolicy) {
                 });
   ExpectMistake("memory.offload_dir", "nothing is offloaded to disk",
                 [](auto* s) { s->mutable_memory()->set_offload_dir("/d"); });
+  ExpectMistake("memory.offload_parameters", "must be none or host",
+                [](auto* s) {
+                  s->mutable_memory()->set_offload_parameters(
+                      v1::OFFLOAD_DISK);
+                });
   ExpectMistake("memory.encode.format", "must be set", [](auto* s) {
     s->mutable_memory()->mutable_encode()->add_values("gelu");
   });
@@ -442,14 +447,6 @@ TEST(Validator, RefusesByNameWhatIsNotBuilt) {
       {"parallel.pipeline",
        [](auto* s) { s->mutable_parallel()->set_pipeline(2); }},
       {"parallel.zero", [](auto* s) { s->mutable_parallel()->set_zero(1); }},
-      {"memory.offload_optimizer",
-       [](auto* s) {
-         s->mutable_memory()->set_offload_optimizer(v1::OFFLOAD_DISK);
-       }},
-      {"memory.offload_parameters",
-       [](auto* s) {
-         s->mutable_memory()->set_offload_parameters(v1::OFFLOAD_HOST);
-       }},
       {"memory.encode.format",
        [](auto* s) {
          s->mutable_memory()->mutable_encode()->set_format(

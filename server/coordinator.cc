@@ -29,6 +29,7 @@
 #include "server/offload_directory.h"
 #include "server/plan_views.h"
 #include "server/policy_switch.h"
+#include "worker/program/plan.h"
 
 namespace ebb {
 namespace {
@@ -166,8 +167,20 @@ bool SamePolicy(v1::MemorySpec a, v1::MemorySpec b) {
   return SameMemory(a, b);
 }
 
+// Where the plan has what outlives steps and does not lie on the device.
+std::vector<std::string> StateOffDevice(const v1::Plan& plan) {
+  std::vector<std::string> places;
+  for (const v1::Decision& decision : plan.decisions()) {
+    if (!IsOnState(decision.value_name())) continue;
+    places.push_back(
+        absl::StrCat(decision.value_name(), " ", decision.offload_place()));
+  }
+  return places;
+}
+
 // What a switch cannot change while ranks train.
 bool SameState(const v1::Plan& a, const v1::Plan& b) {
+  if (StateOffDevice(a) != StateOffDevice(b)) return false;
   return std::equal(a.ranks().begin(), a.ranks().end(), b.ranks().begin(),
                     b.ranks().end(),
                     [](const v1::RankPlan& x, const v1::RankPlan& y) {

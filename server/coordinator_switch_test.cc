@@ -519,6 +519,23 @@ TEST_F(CoordinatorSwitch, AStateThatIsLaidOutOtherwiseNeedsANewAttempt) {
   EXPECT_EQ(Switch(request).state(), v1::PolicySwitch::STATE_PENDING);
 }
 
+// The state arena may be as large, and lie elsewhere.
+TEST_F(CoordinatorSwitch, AStateThatMovesNeedsANewAttempt) {
+  const std::string id = test.Create(Spec());
+  const auto connection = BringToRun(test, id);
+  Decision& decision = test.plan.decisions.emplace_back();
+  decision.value = kOptimizerState;
+  decision.decision = ActivationDecision::kOffloadHost;
+  v1::SwitchPolicyRequest request = SwitchRequest(id, v1::POLICY_NONE);
+  request.mutable_memory()->set_offload_optimizer(v1::OFFLOAD_HOST);
+  const absl::Status refused = Refusal(request);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("switch with next_run"));
+  request.set_next_run(true);
+  EXPECT_EQ(Switch(request).state(), v1::PolicySwitch::STATE_PENDING);
+}
+
 // kill -9 between the rows of one decision is impossible: they are one
 // transaction.
 TEST_F(CoordinatorSwitch, IsStoredWholeOrNotAtAll) {

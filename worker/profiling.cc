@@ -33,8 +33,7 @@ constexpr int kTimedSteps = 3;
 
 // The job with few layers and microbatches: with as many layers as fit.
 absl::StatusOr<JobPrograms> LowerSmallJob(JobSpec& spec, const Device& device) {
-  spec.memory.policy = Policy::kNone;
-  spec.memory.offload = Offload::kNone;
+  spec.memory = MemorySpec();  // nothing computed again, nothing copied
   spec.eval.every = 0;
   spec.global_batch =
       spec.micro_batch * std::min(kMostMicrobatches, spec.num_microbatches());
@@ -74,7 +73,8 @@ absl::StatusOr<std::map<std::string, double>> ProfileJob(
                        ArenaMemory::Allocate(device, program.step_bytes));
   const ArenaView arenas = {state.data(), state.bytes(), step.data(),
                             step.bytes()};
-  ModelState(programs.graph, program, arenas).Initialize(small.seed);
+  EBB_RETURN_IF_ERROR(
+      ModelState(programs.graph, program, arenas).Initialize(small.seed));
   EBB_ASSIGN_OR_RETURN(const std::unique_ptr<Executor> executor,
                        Executor::Create(program, device, arenas,
                                         {.precision = small.precision}));

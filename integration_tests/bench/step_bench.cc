@@ -146,7 +146,8 @@ class JobBench final : public StepBench {
     const ArenaView arenas = {state_.data(), state_.bytes(),    step_.data(),
                               step_.bytes(), host_.data(),      host_.bytes(),
                               disk_.get(),   program.disk_bytes};
-    ModelState(programs_.graph, program, arenas).Initialize(spec_.seed);
+    EBB_RETURN_IF_ERROR(
+        ModelState(programs_.graph, program, arenas).Initialize(spec_.seed));
     EBB_ASSIGN_OR_RETURN(executor_,
                          Executor::Create(program, device_, arenas,
                                           {.precision = spec_.precision}));

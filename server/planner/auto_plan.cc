@@ -80,6 +80,7 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
     Plan plan;
     plan.graph_fingerprint = graph.Fingerprint();
     plan.decisions = std::move(way);
+    DecideState(spec.memory, plan.decisions);
     JobPrograms programs;
     if (planner.fixed_bytes_ == 0) {
       EBB_ASSIGN_OR_RETURN(programs, LowerJob(spec, plan, backend, 1));
@@ -101,8 +102,11 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
     const RankPlan rank = PredictRank(programs, backend);
     const StepSeconds seconds = SecondsOf(programs.training, profile);
     planner.least_seconds_ = seconds.total - seconds.recompute - seconds.copies;
-    // What host memory does not hold is no plan.
-    if (rank.host_bytes > spec.memory.host_budget_bytes) continue;
+    // What host memory does not hold is no plan; state is there under any.
+    if (programs.host_bytes > 0 &&
+        rank.host_bytes > spec.memory.host_budget_bytes) {
+      continue;
+    }
     Priced priced;
     priced.decisions = std::move(plan.decisions);
     priced.candidate.policy = PolicyName(Policy::kAuto);

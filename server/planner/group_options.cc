@@ -206,6 +206,7 @@ absl::StatusOr<GroupOptions> FindGroupOptions(const Graph& graph,
     Plan plan;
     plan.graph_fingerprint = alone.Fingerprint();
     plan.decisions = DecideEach(alone, decide);
+    DecideState(spec.memory, plan.decisions);
     return LowerTraining(alone, plan, spec.optimizer, 1, backend);
   };
   EBB_ASSIGN_OR_RETURN(const Program keeps_all, lower(1, [](int, int) {

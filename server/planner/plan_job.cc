@@ -122,6 +122,13 @@ std::string ClassesText(const RankPlan& rank) {
   });
 }
 
+// What may wait in host memory, by field of the spec's memory section.
+constexpr std::pair<const char*, Offload MemorySpec::*> kOffloads[] = {
+    {"offload", &MemorySpec::offload},
+    {"offload_optimizer", &MemorySpec::offload_optimizer},
+    {"offload_parameters", &MemorySpec::offload_parameters},
+};
+
 // Says by how much the offloaded values miss their budget, and what would fit.
 absl::Status ExplainHostMisfit(const JobSpec& spec, const Graph& graph,
                                const Inputs& inputs, Plan& plan) {
@@ -140,13 +147,24 @@ absl::Status ExplainHostMisfit(const JobSpec& spec, const Graph& graph,
         absl::StrCat("memory.policy ", policy->policy, " fits, with ",
                      CostText(policy->step_seconds, plan.step_seconds)));
   }
-  MemorySpec kept = spec.memory;
-  kept.offload = Offload::kNone;
-  EBB_ASSIGN_OR_RETURN(const Priced priced, Price(spec, graph, kept, inputs));
-  ways.push_back(absl::StrCat(
-      "memory.offload none ",
-      Fits(priced.rank, kept) ? "fits, with " : "needs ",
-      ExactBytesText(priced.rank.peak_bytes), " of device memory"));
+  for (const auto& [field, member] : kOffloads) {
+    if (spec.memory.*member != Offload::kHost) continue;
+    JobSpec kept = spec;
+    kept.memory.*member = Offload::kNone;
+    AutoPlan found;
+    if (kept.memory.policy == Policy::kAuto) {
+      EBB_ASSIGN_OR_RETURN(found, ChooseAuto(kept, graph, inputs));
+    } else {
+      EBB_ASSIGN_OR_RETURN(found.plan, MakePolicyPlan(graph, kept.memory));
+    }
+    EBB_ASSIGN_OR_RETURN(const Priced priced,
+                         PricePlan(kept, std::move(found.plan), inputs));
+    ways.push_back(absl::StrCat(
+        "memory.", field, " none ",
+        Fits(priced.rank, kept.memory) ? "fits, with " : "needs ",
+        ExactBytesText(priced.rank.peak_bytes), " of device memory and ",
+        ExactBytesText(priced.rank.host_bytes), " of host memory"));
+  }
   ways.push_back(
       absl::StrCat("memory.host_budget ", rank.host_bytes, " would do"));
   plan.shortfall =
@@ -157,12 +175,15 @@ absl::Status ExplainHostMisfit(const JobSpec& spec, const Graph& graph,
   return absl::OkStatus();
 }
 
-// What the job would need with offload to host memory; empty if that does not
-// fit either.
-absl::StatusOr<std::string> OffloadThatFits(JobSpec spec, const Graph& graph,
+// What the job would need with memory.FIELD host; empty if that does not fit
+// either.
+absl::StatusOr<std::string> OffloadThatFits(JobSpec spec, const char* field,
+                                            Offload MemorySpec::*member,
+                                            const Graph& graph,
                                             const Inputs& inputs,
                                             const Plan& plan) {
-  spec.memory.offload = Offload::kHost;
+  if (spec.memory.*member != Offload::kNone) return std::string();
+  spec.memory.*member = Offload::kHost;
   Plan offloaded;
   if (spec.memory.policy == Policy::kAuto) {
     EBB_ASSIGN_OR_RETURN(AutoPlan found, ChooseAuto(spec, graph, inputs));
@@ -173,10 +194,11 @@ absl::StatusOr<std::string> OffloadThatFits(JobSpec spec, const Graph& graph,
   EBB_ASSIGN_OR_RETURN(const Priced priced,
                        PricePlan(spec, std::move(offloaded), inputs));
   if (!Fits(priced.rank, spec.memory)) return std::string();
-  return absl::StrCat(
-      "memory.offload host fits, with ", ExactBytesText(priced.rank.peak_bytes),
-      ", ", ExactBytesText(priced.rank.host_bytes), " of host memory and ",
-      CostText(priced.plan.step_seconds, plan.step_seconds));
+  return absl::StrCat("memory.", field, " host fits, with ",
+                      ExactBytesText(priced.rank.peak_bytes), ", ",
+                      ExactBytesText(priced.rank.host_bytes),
+                      " of host memory and ",
+                      CostText(priced.plan.step_seconds, plan.step_seconds));
 }
 
 // Says by how much the job misses its budget, and the changes that are nearest
@@ -236,9 +258,10 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
                      CostText(priced.plan.step_seconds, plan.step_seconds)));
     break;
   }
-  if (spec.memory.offload == Offload::kNone) {
-    EBB_ASSIGN_OR_RETURN(const std::string way,
-                         OffloadThatFits(spec, graph, inputs, plan));
+  for (const auto& [field, member] : kOffloads) {
+    EBB_ASSIGN_OR_RETURN(
+        const std::string way,
+        OffloadThatFits(spec, field, member, graph, inputs, plan));
     if (!way.empty()) ways.push_back(way);
   }
   if (ways.empty()) {
@@ -288,6 +311,7 @@ std::string OffloadNote(const JobSpec& spec, const Plan& plan) {
   int first_kept = spec.model.layers;
   bool moves = false;
   for (const Decision& decision : plan.decisions) {
+    if (IsOnState(decision.value)) continue;
     if (decision.decision == ActivationDecision::kKeep) {
       first_kept = std::min(first_kept, decision.first_layer);
     }

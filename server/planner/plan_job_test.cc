@@ -199,6 +199,70 @@ TEST(PlanJob, MisfitNamesOffloadWhereThatFits) {
               HasSubstr("memory.offload host fits, with"));
 }
 
+TEST(PlanJob, OptimizerStateLeavesTheDeviceUnderEveryPolicy) {
+  for (const Policy policy : {Policy::kNone, Policy::kFull, Policy::kAuto}) {
+    SCOPED_TRACE(PolicyName(policy));
+    JobSpec spec = SmallJob(AttentionKind::kFused);
+    spec.memory.policy = policy;
+    spec.memory.host_budget_bytes = int64_t{1} << 40;
+    const Plan kept = Planned(spec);
+    spec.memory.offload_optimizer = Offload::kHost;
+    const Plan plan = Planned(spec);
+    const int64_t state = kept.ranks[0].memory[MemoryClass::kOptimizer];
+    EXPECT_EQ(plan.ranks[0].host_bytes, state);
+    EXPECT_EQ(kept.ranks[0].peak_bytes - plan.ranks[0].peak_bytes, state);
+    EXPECT_EQ(plan.ranks[0].memory[MemoryClass::kOptimizer], 0);
+    EXPECT_GT(plan.step_seconds, kept.step_seconds);
+    const Decision& decision = plan.decisions.back();
+    EXPECT_EQ(decision.value, kOptimizerState);
+    EXPECT_EQ(decision.decision, ActivationDecision::kOffloadHost);
+    EXPECT_EQ(decision.bytes, state);
+    EXPECT_NEAR(decision.seconds, plan.step_seconds - kept.step_seconds,
+                0.2 * decision.seconds);
+    EXPECT_THAT(decision.reason, HasSubstr("in host memory"));
+
+    spec.memory.host_budget_bytes = state - 64;
+    const Plan refused = Planned(spec);
+    EXPECT_FALSE(refused.fits);
+    EXPECT_THAT(refused.shortfall, HasSubstr("short of 64 B"));
+    EXPECT_THAT(refused.shortfall,
+                HasSubstr("memory.offload_optimizer none fits, with"));
+  }
+}
+
+TEST(PlanJob, ParametersLeaveTheDeviceUnderEveryPolicy) {
+  for (const Policy policy : {Policy::kNone, Policy::kFull, Policy::kAuto}) {
+    SCOPED_TRACE(PolicyName(policy));
+    JobSpec spec = SmallJob(AttentionKind::kFused);
+    spec.memory.policy = policy;
+    spec.memory.host_budget_bytes = int64_t{1} << 40;
+    const Plan kept = Planned(spec);
+    spec.memory.offload_parameters = Offload::kHost;
+    const Plan plan = Planned(spec);
+    const int64_t state = kept.ranks[0].memory[MemoryClass::kParameters];
+    EXPECT_EQ(plan.ranks[0].host_bytes, state);
+    EXPECT_LT(plan.ranks[0].memory[MemoryClass::kParameters], state);
+    EXPECT_LT(plan.ranks[0].peak_bytes, kept.ranks[0].peak_bytes);
+    const Decision& decision = plan.decisions.back();
+    EXPECT_EQ(decision.value, kParameters);
+    EXPECT_EQ(decision.bytes, state);
+    EXPECT_NEAR(decision.seconds, plan.step_seconds - kept.step_seconds,
+                0.2 * decision.seconds);
+  }
+}
+
+TEST(PlanJob, MisfitNamesOffloadOfTheOptimizerWhereThatFits) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.policy = Policy::kFull;
+  spec.memory.host_budget_bytes = int64_t{1} << 40;
+  spec.memory.offload_optimizer = Offload::kHost;
+  spec.memory.budget_bytes = Planned(spec).ranks[0].peak_bytes;
+  EXPECT_TRUE(Planned(spec).fits);
+  spec.memory.offload_optimizer = Offload::kNone;
+  EXPECT_THAT(Planned(spec).shortfall,
+              HasSubstr("memory.offload_optimizer host fits, with"));
+}
+
 TEST(PlanJob, CandidatesAreSortedByPeak) {
   const Plan plan = Planned(SmallJob(AttentionKind::kUnfused));
   ASSERT_EQ(plan.pareto.size(), 5u);

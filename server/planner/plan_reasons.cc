@@ -141,7 +141,7 @@ class Explainer {
         plan_(plan),
         held_(graph.num_layers) {
     for (const Decision& decision : plan.decisions) {
-      if (IsRecompute(decision.decision)) continue;
+      if (IsRecompute(decision.decision) || IsOnState(decision.value)) continue;
       const NodeSet node = NodeSet{1}
                            << layer_.maker(values_.IndexOf(decision.value));
       for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
@@ -279,6 +279,46 @@ class Explainer {
   mutable std::map<int, Rivals> rivals_;  // by layer
 };
 
+// Fills in bytes, seconds and reason of a decision on state.
+void ExplainState(const Program& program, const CostProfile& profile,
+                  Decision& decision) {
+  const MemoryClass memory_class = decision.value == kOptimizerState
+                                       ? MemoryClass::kOptimizer
+                                       : MemoryClass::kParameters;
+  const bool on_disk = decision.decision == ActivationDecision::kOffloadDisk;
+  decision.bytes = StateBytes(
+      program, on_disk ? Arena::kDiskState : Arena::kHostState)[memory_class];
+  // What a step takes less without its copies.
+  Program without = program;
+  int64_t largest = 0;
+  for (Block& block : without.blocks) {
+    std::erase_if(block.instructions, [&](const Instruction& instruction) {
+      if (instruction.kind != InstructionKind::kOffload &&
+          instruction.kind != InstructionKind::kPrefetch) {
+        return false;
+      }
+      const bool is_offload = instruction.kind == InstructionKind::kOffload;
+      const Operand& state = instruction.operands[is_offload ? 1 : 0];
+      const Buffer& buffer = block.buffers[state.buffer];
+      if (!HoldsState(buffer.address.arena) ||
+          buffer.memory_class != memory_class) {
+        return false;
+      }
+      largest = std::max(largest, state.type.bytes());
+      return true;
+    });
+  }
+  decision.seconds =
+      SecondsOf(program, profile).total - SecondsOf(without, profile).total;
+  decision.reason = absl::StrCat(
+      "waits ", on_disk ? "on disk" : "in host memory",
+      decision.value == kOptimizerState ? " from update to update"
+                                        : " where no layer computes with it",
+      "; what comes next is copied in and what is done with copied out beside "
+      "the ops, at most ",
+      BytesText(largest), " at a time");
+}
+
 }  // namespace
 
 void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
@@ -288,6 +328,11 @@ void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
   const RecomputeCosts recompute = FindRecomputeCosts(programs, plan, profile);
   std::vector<Decision> explained;
   for (Decision decision : plan.decisions) {
+    if (IsOnState(decision.value)) {
+      ExplainState(programs.training, profile, decision);
+      explained.push_back(std::move(decision));
+      continue;
+    }
     const int value = explainer.values().IndexOf(decision.value);
     decision.bytes = explainer.values()[value].bytes *
                      (decision.last_layer - decision.first_layer + 1);

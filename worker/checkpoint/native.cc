@@ -67,6 +67,7 @@ absl::StatusOr<int64_t> FillDirectory(
   OutputFile data(files, PathWithin(directory, kRankFile));
   EBB_RETURN_IF_ERROR(data.Create());
   for (const CheckpointTensor& tensor : tensors) {
+    if (tensor.fetch != nullptr) EBB_RETURN_IF_ERROR(tensor.fetch());
     const int64_t bytes = tensor.type.bytes();
     const int64_t padding = AlignUp(bytes) - bytes;
     const char* from = static_cast<const char*>(tensor.data);

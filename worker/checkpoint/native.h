@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -37,6 +38,9 @@ struct CheckpointTensor {
   CheckpointRole role = CheckpointRole::kParameter;
   TensorType type;
   const void* data = nullptr;  // host memory, dense
+  // Brings the bytes to `data`, where others may have been before; empty: they
+  // are there.
+  std::function<absl::Status()> fetch = {};
 };
 
 // "step-N".
@@ -48,7 +52,7 @@ std::string CheckpointName(int64_t step);
 // were; if only the last sync of PARENT failed, step-N stays, complete.
 // Errors: RESOURCE_EXHAUSTED if the disk or quota is full, UNAVAILABLE for
 // other I/O errors, both with operation and path; INVALID_ARGUMENT for two
-// tensors of one name and role, or text that is not UTF-8.
+// tensors of one name and role, or text that is not UTF-8; those of `fetch`.
 absl::StatusOr<int64_t> WriteCheckpoint(
     absl::string_view parent, const CheckpointMeta& meta,
     absl::Span<const CheckpointTensor> tensors,

@@ -78,7 +78,9 @@ struct MemorySpec {
   int group = 1;
   std::vector<std::string> recompute;
   Offload offload = Offload::kNone;  // of saved values that the policy keeps
-  std::string offload_dir;           // empty: in the attempt's directory
+  Offload offload_optimizer = Offload::kNone;
+  Offload offload_parameters = Offload::kNone;
+  std::string offload_dir;  // empty: in the attempt's directory
   int64_t budget_bytes = 0;
   int64_t host_budget_bytes = 0;
 };

@@ -129,10 +129,12 @@ class Walk {
     EBB_ASSIGN_OR_RETURN(account_.disk_bytes,
                          WalkCopies(Arena::kDisk, program_.disk_bytes));
     account_.largest_use_bytes = largest_.sum;
+    account_.host_bytes += StateBytes(program_, Arena::kHostState).Sum();
+    account_.disk_bytes += StateBytes(program_, Arena::kDiskState).Sum();
     account_.memory = largest_.bytes;
-    for (const ParameterLayout& layout : program_.parameters) {
-      account_.memory[MemoryClass::kParameters] += layout.parameter_bytes();
-      account_.memory[MemoryClass::kOptimizer] += layout.optimizer_bytes();
+    const MemoryBytes state = StateBytes(program_, Arena::kState);
+    for (int c = 0; c < kNumMemoryClasses; ++c) {
+      account_.memory.bytes[c] += state.bytes[c];
     }
     account_.peak_bytes = program_.state_bytes + program_.step_bytes;
     account_.memory[MemoryClass::kFragmentation] =

@@ -26,6 +26,7 @@ absl::StatusOr<std::vector<LayerDecisions>> ReadDecisions(const Graph& graph,
       graph.num_layers,
       LayerDecisions(graph.values.size(), ActivationDecision::kKeep));
   for (const Decision& decision : plan.decisions) {
+    if (IsOnState(decision.value)) continue;
     auto it = activations.find(decision.value);
     if (it == activations.end()) {
       return absl::InvalidArgumentError(
@@ -82,7 +83,28 @@ std::vector<LayerSegment> SplitWhereInputsMove(
   return split;
 }
 
+Arena StateArenaOf(ActivationDecision decision) {
+  switch (decision) {
+    case ActivationDecision::kOffloadHost:
+      return Arena::kHostState;
+    case ActivationDecision::kOffloadDisk:
+      return Arena::kDiskState;
+    default:
+      return Arena::kState;
+  }
+}
+
 }  // namespace
+
+StatePlace StatePlaceOf(const Plan& plan) {
+  StatePlace place;
+  for (const Decision& decision : plan.decisions) {
+    if (!IsOnState(decision.value)) continue;
+    (decision.value == kOptimizerState ? place.optimizer : place.parameters) =
+        StateArenaOf(decision.decision);
+  }
+  return place;
+}
 
 // Layers that a program spells out one by one: what does not repeat. Placing
 // them takes time that grows with the square, and a plan should take seconds.

@@ -22,4 +22,7 @@ namespace ebb {
 absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
                                                        const Plan& plan);
 
+// Where the plan has parameters and the optimizer's state.
+StatePlace StatePlaceOf(const Plan& plan);
+
 }  // namespace ebb

@@ -300,6 +300,7 @@ Layout LayOut(const Draft& draft) {
   for (int range : workspace_of) {
     layout.workspace.push_back(range < 0 ? 0 : ranges[range].offset);
   }
+  layout.step_bytes = std::max(layout.step_bytes, draft.update_step_bytes);
   // Scratch of the blocks outside the microbatch has the room above the fixed
   // part to itself.
   for (const auto* blocks : {&draft.begin, &draft.end}) {

@@ -27,17 +27,20 @@ namespace ebb {
 
 // Where a storage's address comes from.
 enum class Home : uint8_t {
-  kState,      // parameters and moments: fixed, in the state arena
+  kState,      // parameters and moments: fixed, in an arena that holds state
   kGradient,   // parameter gradients: fixed, at the start of the step arena
   kScalar,     // totals: fixed, before the gradients
   kRecord,     // saved activation of a group of layers: at an offset within
                // the group's record, records lie one after the other
   kTemporary,  // all else: one address, the same in every iteration
-  kStaged,     // device place of an offloaded value, before its copy out is
+  kStaged,     // device place of an offloaded value or parameter, before its
+               // copy out is
                // done or since its copy in began: like kTemporary, but nothing
                // takes it over, and it may be a ring of places
   kHost,       // in the host arena: records as on the device
   kDisk,       // in the disk arena: the same
+  kUpdate,  // device place of offloaded state in the update: fixed, above the
+            // gradients
 };
 
 // What a storage holds.
@@ -45,13 +48,15 @@ enum class Content : uint8_t {
   kValue,       // of the graph, as forward made it
   kRecomputed,  // the same, computed again; version kOnTheWay: for a later
                 // input of the group only
-  kPrefetched,  // the same, copied back
+  kPrefetched,  // the same, copied back; of a parameter: brought to where it is
+                // computed with, version 1 + the block
   kHostCopy,    // the same in host memory or on disk
   kGradient,    // of an activation or a parameter
   kMaster,      // of a parameter that is stored narrower than fp32
   kFirstMoment,
   kSecondMoment,
-  kScratch,  // an output that nobody reads
+  kInUpdate,  // a part of one of the above in its place for the update
+  kScratch,   // an output that nobody reads
   kTotal,
 };
 
@@ -85,7 +90,7 @@ struct Storage {
   int64_t bytes = 0;  // aligned
   MemoryClass memory_class = MemoryClass::kLive;
   Home home = Home::kTemporary;
-  Address address;  // kState, kGradient, kScalar: as its own segment sees it
+  Address address;  // where fixed: as its own segment sees it
 
   // Set by liveness, in lines of the microbatch: the line that brings it to
   // life, the last one in use (both included), whether backward reads what
@@ -110,6 +115,9 @@ enum class GroupOf : uint8_t {
   kIteration,  // the one that the iteration runs; in a block outside the layers
                // the first
   kBefore,     // the group below that
+  kAfter,      // the group above that
+  kFirst,      // the segment's first; for the block that runs before the
+               // segment's forward
   kLast,       // the segment's last; for blocks of other segments
 };
 
@@ -185,6 +193,12 @@ struct LayerSegment {
   }
 };
 
+// Arenas in which parameters and the optimizer's state lie.
+struct StatePlace {
+  Arena parameters = Arena::kState;
+  Arena optimizer = Arena::kState;
+};
+
 // Everything that the passes of lowering hand on.
 struct Draft {
   const Graph* graph = nullptr;
@@ -204,7 +218,10 @@ struct Draft {
   int logits = -1;  // sampling; of this type
   TensorType logits_type;
   int64_t state_bytes = 0;
-  int64_t fixed_step_bytes = 0;  // totals and gradients
+  int64_t host_state_bytes = 0;
+  int64_t disk_state_bytes = 0;
+  int64_t fixed_step_bytes = 0;   // totals and gradients
+  int64_t update_step_bytes = 0;  // end of the places of Home::kUpdate
 
   // Returns the storage with this key, or -1.
   int Find(const StorageKey& key) const {

@@ -1,5 +1,6 @@
 #include "worker/program/drafter.h"
 
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,10 +34,11 @@ Drafter::Drafter(const Graph& graph, const Backend& backend,
   }
 }
 
-void Drafter::PlaceParameters() {
+void Drafter::PlaceParameters(const StatePlace& state) {
   draft_.parameter_of_value.assign(graph_.values.size(), -1);
-  int64_t state = 0;
-  int64_t gradients = kNumTotals * kAlignment;  // behind the totals
+  std::array<int64_t, kNumArenas> ends = {};
+  int64_t& gradients = ends[static_cast<int>(Arena::kStep)];
+  gradients = kNumTotals * kAlignment;  // behind the totals
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const Value& value = graph_.values[v];
     if (value.kind != ValueKind::kParameter) continue;
@@ -48,12 +50,13 @@ void Drafter::PlaceParameters() {
     draft_.parameters.push_back(std::move(layout));
   }
   // Outside the layers one after the other; in the layers one record a layer.
-  const auto place = [this](Address ParameterLayout::*member, Arena arena,
-                            int64_t& end) {
-    const auto bytes = [member](const ParameterLayout& layout) {
-      return AlignUp(member == &ParameterLayout::parameter
-                         ? layout.type.bytes()
-                         : layout.fp32_type().bytes());
+  const auto place = [this, &ends](Address ParameterLayout::*member,
+                                   Arena arena) {
+    int64_t& end = ends[static_cast<int>(arena)];
+    const auto bytes = [member, arena](const ParameterLayout& layout) {
+      return BytesIn(arena, member == &ParameterLayout::parameter
+                                ? layout.type.bytes()
+                                : layout.fp32_type().bytes());
     };
     for (ParameterLayout& layout : draft_.parameters) {
       if (layout.num_layers != 0) continue;
@@ -71,19 +74,21 @@ void Drafter::PlaceParameters() {
     }
     end += record * graph_.num_layers;
   };
-  place(&ParameterLayout::parameter, Arena::kState, state);
+  place(&ParameterLayout::parameter, state.parameters);
   // All parameters of a job have one type.
   if (!draft_.parameters.empty() && draft_.parameters[0].has_master()) {
-    place(&ParameterLayout::master, Arena::kState, state);
+    place(&ParameterLayout::master, state.optimizer);
   } else {
     for (ParameterLayout& layout : draft_.parameters) {
       layout.master = layout.parameter;
     }
   }
-  place(&ParameterLayout::first_moment, Arena::kState, state);
-  place(&ParameterLayout::second_moment, Arena::kState, state);
-  place(&ParameterLayout::gradient, Arena::kStep, gradients);
-  draft_.state_bytes = state;
+  place(&ParameterLayout::first_moment, state.optimizer);
+  place(&ParameterLayout::second_moment, state.optimizer);
+  place(&ParameterLayout::gradient, Arena::kStep);
+  draft_.state_bytes = ends[static_cast<int>(Arena::kState)];
+  draft_.host_state_bytes = ends[static_cast<int>(Arena::kHostState)];
+  draft_.disk_state_bytes = ends[static_cast<int>(Arena::kDiskState)];
   draft_.fixed_step_bytes = gradients;
 }
 
@@ -91,6 +96,8 @@ void Drafter::UseParameters(const Program& training) {
   draft_.parameter_of_value.assign(graph_.values.size(), -1);
   draft_.parameters = training.parameters;
   draft_.state_bytes = training.state_bytes;
+  draft_.host_state_bytes = training.host_state_bytes;
+  draft_.disk_state_bytes = training.disk_state_bytes;
   draft_.fixed_step_bytes = kNumTotals * kAlignment;
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     for (size_t p = 0; p < training.parameters.size(); ++p) {
@@ -149,9 +156,6 @@ int Drafter::ParameterStorage(const StorageKey& key) {
   Storage storage;
   storage.key = key;
   storage.name = layout.name;
-  storage.bytes =
-      AlignUp(key.content == Content::kValue ? layout.type.bytes()
-                                             : layout.fp32_type().bytes());
   Address address;
   switch (key.content) {
     case Content::kGradient:
@@ -181,6 +185,9 @@ int Drafter::ParameterStorage(const StorageKey& key) {
       storage.home = Home::kState;
       break;
   }
+  storage.bytes = BytesIn(address.arena, key.content == Content::kValue
+                                             ? layout.type.bytes()
+                                             : layout.fp32_type().bytes());
   if (key.segment >= 0) {
     const LayerSegment& segment = draft_.segments[key.segment];
     storage.address = Shifted(address, segment.first_layer + key.layer_in_group,

@@ -28,7 +28,7 @@ class Drafter {
           std::vector<LayerSegment> segments);
 
   // Fixes where parameters, moments and gradients lie. Training.
-  void PlaceParameters();
+  void PlaceParameters(const StatePlace& state);
   // Takes over the parameters' places of another program. Evaluation.
   void UseParameters(const Program& training);
 

@@ -177,13 +177,15 @@ std::string InstructionLine(const Block& block, const Instruction& instruction,
 
 std::string Dump(const Program& program) {
   const ProgramAccount& account = program.account;
-  std::string text = absl::StrCat(
-      "# rank 0  tp 0/1  pp 0/1  state ", program.state_bytes, " B  step ",
-      program.step_bytes, " B  host ", program.host_bytes, " B",
-      program.disk_bytes > 0 ? absl::StrCat("  disk ", program.disk_bytes, " B")
-                             : std::string(),
-      "  saved ", account.saved_bytes, " B  recompute ", account.num_recompute,
-      " ops a microbatch\n# peak");
+  const int64_t disk_bytes = program.disk_bytes + program.disk_state_bytes;
+  std::string text =
+      absl::StrCat("# rank 0  tp 0/1  pp 0/1  state ", program.state_bytes,
+                   " B  step ", program.step_bytes, " B  host ",
+                   program.host_bytes + program.host_state_bytes, " B",
+                   disk_bytes > 0 ? absl::StrCat("  disk ", disk_bytes, " B")
+                                  : std::string(),
+                   "  saved ", account.saved_bytes, " B  recompute ",
+                   account.num_recompute, " ops a microbatch\n# peak");
   for (int c = 0; c < kNumMemoryClasses; ++c) {
     if (account.memory.bytes[c] == 0) continue;
     absl::StrAppend(&text, "  ", MemoryClassName(static_cast<MemoryClass>(c)),

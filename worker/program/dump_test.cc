@@ -25,6 +25,9 @@ struct Case {
   int group;
   bool llama = false;
   Offload offload = Offload::kNone;
+  DType precision = DType::kF32;
+  Offload offload_optimizer = Offload::kNone;
+  Offload offload_parameters = Offload::kNone;
 };
 
 class Golden : public testing::TestWithParam<Case> {};
@@ -60,12 +63,14 @@ TEST_P(Golden, TrainingProgram) {
   const Case& c = GetParam();
   ModelSpec model = Model(c.attention);
   if (c.llama) model = LlamaLike(model, 2);
-  auto graph = BuildTransformer(model, 2, 32, 8 * 32, true);
+  auto graph = BuildTransformer(model, 2, 32, 8 * 32, true, c.precision);
   ASSERT_TRUE(graph.ok()) << graph.status();
   MemorySpec memory;
   memory.policy = c.policy;
   memory.group = c.group;
   memory.offload = c.offload;
+  memory.offload_optimizer = c.offload_optimizer;
+  memory.offload_parameters = c.offload_parameters;
   auto plan = MakePolicyPlan(*graph, memory);
   ASSERT_TRUE(plan.ok()) << plan.status();
   auto program =
@@ -86,7 +91,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"fused_none_offload", AttentionKind::kFused, Policy::kNone, 1,
              false, Offload::kHost},
         Case{"llama_full_offload", AttentionKind::kFused, Policy::kFull, 1,
-             true, Offload::kHost}),
+             true, Offload::kHost},
+        Case{"optimizer_offload", AttentionKind::kFused, Policy::kNone, 1,
+             false, Offload::kNone, DType::kBf16, Offload::kHost},
+        Case{"parameters_offload", AttentionKind::kFused, Policy::kCheap, 1,
+             false, Offload::kNone, DType::kF32, Offload::kNone,
+             Offload::kHost}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(GoldenEvaluation, Program) {

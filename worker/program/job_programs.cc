@@ -66,8 +66,8 @@ RankPlan PredictRank(const JobPrograms& programs, const Backend& backend) {
   rank.state_arena_bytes = training.state_bytes;
   rank.step_arena_bytes = programs.step_bytes;
   rank.saved_bytes = training.account.saved_bytes;
-  rank.host_bytes = programs.host_bytes;
-  rank.disk_bytes = programs.disk_bytes;
+  rank.host_bytes = programs.host_bytes + training.host_state_bytes;
+  rank.disk_bytes = programs.disk_bytes + training.disk_state_bytes;
   return rank;
 }
 

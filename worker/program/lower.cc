@@ -17,6 +17,8 @@
 #include "worker/program/fuse.h"
 #include "worker/program/liveness.h"
 #include "worker/program/offload.h"
+#include "worker/program/offload_parameters.h"
+#include "worker/program/offload_state.h"
 
 namespace ebb {
 namespace {
@@ -50,8 +52,10 @@ class BlockEmitter {
     const Storage& s = draft_.storages[storage];
     switch (s.home) {
       case Home::kState:
+        return StateAddress(storage, group);
       case Home::kGradient:
       case Home::kScalar:
+      case Home::kUpdate:
         return s.address;
       case Home::kTemporary:
         return {Arena::kStep, layout_.offset[storage], 0};
@@ -70,6 +74,32 @@ class BlockEmitter {
     return {};
   }
 
+  Address StateAddress(int storage, GroupOf group) const {
+    const Storage& s = draft_.storages[storage];
+    Address address = s.address;
+    switch (group) {
+      case GroupOf::kIteration:
+        break;
+      case GroupOf::kBefore:
+        address.base -= address.stride;
+        break;
+      case GroupOf::kAfter:
+        address.base += address.stride;
+        break;
+      case GroupOf::kLast:
+        if (s.key.segment >= 0) {
+          address.base +=
+              (draft_.segments[s.key.segment].count - 1) * address.stride;
+        }
+        address.stride = 0;
+        break;
+      case GroupOf::kFirst:
+        address.stride = 0;
+        break;
+    }
+    return address;
+  }
+
   Address StagedAddress(int storage, GroupOf group) const {
     const Storage& s = draft_.storages[storage];
     const int64_t offset = layout_.offset[storage];
@@ -78,7 +108,10 @@ class BlockEmitter {
       const int last = draft_.segments[s.key.segment].count - 1;
       return {Arena::kStep, offset + last % s.ring * s.bytes, 0};
     }
-    const int phase = group == GroupOf::kBefore ? s.ring - 1 : 0;
+    if (group == GroupOf::kFirst) return {Arena::kStep, offset, 0};
+    const int phase = group == GroupOf::kBefore  ? s.ring - 1
+                      : group == GroupOf::kAfter ? 1
+                                                 : 0;
     return {Arena::kStep, offset, s.bytes, s.ring, phase};
   }
 
@@ -106,7 +139,7 @@ class BlockEmitter {
 
   // The layer in a storage's name, relative to the block's.
   int LayerOffset(const StorageKey& key, GroupOf group) const {
-    if (key.segment < 0) return 0;
+    if (key.segment < 0) return key.layer_in_group;
     if (group == GroupOf::kLast) {  // seen from the iteration next to it
       const LayerSegment& segment = draft_.segments[key.segment];
       const int layer = segment.first_layer +
@@ -114,10 +147,18 @@ class BlockEmitter {
                         key.layer_in_group;
       return from_.segment < 0 ? layer : layer - from_.first_layer;
     }
+    if (group == GroupOf::kFirst) {  // seen from the last iteration before it
+      const int layer =
+          draft_.segments[key.segment].first_layer + key.layer_in_group;
+      return from_.segment < 0
+                 ? layer
+                 : layer - from_.first_layer - (from_.count - 1) * from_.period;
+    }
     if (from_.segment < 0) {  // outside the layers: the stream's instance
       return key.segment == 0 ? 0 : draft_.graph->num_layers;
     }
     if (group == GroupOf::kBefore) return key.layer_in_group - from_.period;
+    if (group == GroupOf::kAfter) return key.layer_in_group + from_.period;
     if (key.segment == from_.segment) return key.layer_in_group;
     return from_.period + key.layer_in_group;
   }
@@ -251,6 +292,8 @@ absl::StatusOr<Program> Emit(const Draft& draft, const Layout& layout,
   program.step_bytes = layout.step_bytes;
   program.host_bytes = layout.host.arena_bytes;
   program.disk_bytes = layout.disk.arena_bytes;
+  program.host_state_bytes = draft.host_state_bytes;
+  program.disk_state_bytes = draft.disk_state_bytes;
   program.num_microbatches = num_microbatches;
   program.micro_batch = draft.graph->micro_batch;
   program.seq_len = draft.graph->seq_len;
@@ -295,7 +338,7 @@ absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
   EBB_ASSIGN_OR_RETURN(std::vector<LayerSegment> segments,
                        MakeSegments(graph, plan));
   Drafter drafter(graph, backend, std::move(segments));
-  drafter.PlaceParameters();
+  drafter.PlaceParameters(StatePlaceOf(plan));
   drafter.WriteBegin(/*gradients=*/true);
   drafter.WriteForward();
   drafter.WriteHead(/*backward=*/true);
@@ -304,6 +347,8 @@ absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
   Draft draft = std::move(drafter).Take();
   Fuse(draft, backend);
   EBB_RETURN_IF_ERROR(InsertCopies(draft));
+  EBB_RETURN_IF_ERROR(InsertParameterCopies(draft));
+  EBB_RETURN_IF_ERROR(InsertStateCopies(draft));
   EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/true, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
 }
@@ -323,6 +368,7 @@ absl::StatusOr<Program> Finish(Drafter drafter, int num_microbatches,
                                const Backend& backend) {
   Draft draft = std::move(drafter).Take();
   Fuse(draft, backend);
+  EBB_RETURN_IF_ERROR(InsertParameterCopies(draft));
   EBB_RETURN_IF_ERROR(AnalyzeLiveness(draft, /*training=*/false, backend));
   return Emit(draft, LayOut(draft), num_microbatches);
 }
@@ -344,7 +390,7 @@ absl::StatusOr<Program> LowerEvaluation(const Graph& graph,
 absl::StatusOr<Program> LowerSampling(const Graph& graph,
                                       const Backend& backend) {
   Drafter drafter(graph, backend, {ForwardSegment(graph)});
-  drafter.PlaceParameters();
+  drafter.PlaceParameters(StatePlace());
   drafter.WriteBegin(/*gradients=*/false);
   drafter.WriteForward();
   drafter.WriteSampleHead();

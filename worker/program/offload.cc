@@ -2,13 +2,12 @@
 #include "worker/program/offload.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/status.h"
-#include "worker/program/fuse.h"
+#include "worker/program/draft_edit.h"
 
 namespace ebb {
 namespace {
@@ -17,61 +16,6 @@ StorageKey WithContent(StorageKey key, Content content) {
   key.content = content;
   return key;
 }
-
-// Instructions to be put before position `at` of a block, in this order: what
-// begins early goes first, what waits last.
-enum class Order : uint8_t { kBegin, kWait };
-
-// Collects what goes into one block; positions are those of the block as it is.
-class Insertions {
- public:
-  void Add(size_t at, Order order, DraftInstruction instruction) {
-    auto& list = lists_[{at, order}];
-    // One wait for all that is awaited together.
-    if (order == Order::kWait) {
-      for (DraftInstruction& other : list) {
-        if (other.iterations != instruction.iterations ||
-            other.group != instruction.group) {
-          continue;
-        }
-        other.operands.insert(other.operands.end(),
-                              instruction.operands.begin(),
-                              instruction.operands.end());
-        other.frees.insert(other.frees.end(), instruction.frees.begin(),
-                           instruction.frees.end());
-        return;
-      }
-    }
-    list.push_back(std::move(instruction));
-  }
-
-  void ApplyTo(DraftBlock& block) && {
-    if (lists_.empty()) return;
-    std::vector<DraftInstruction> instructions;
-    auto next = lists_.begin();
-    for (size_t i = 0; i <= block.instructions.size(); ++i) {
-      for (; next != lists_.end() && next->first.first == i; ++next) {
-        std::move(next->second.begin(), next->second.end(),
-                  std::back_inserter(instructions));
-      }
-      if (i < block.instructions.size()) {
-        instructions.push_back(std::move(block.instructions[i]));
-      }
-    }
-    block.instructions = std::move(instructions);
-  }
-
- private:
-  std::map<std::pair<size_t, Order>, std::vector<DraftInstruction>> lists_;
-};
-
-// Positions in a block between which a storage is used: [begin, end), row
-// loops whole.
-struct Use {
-  size_t begin = 0;
-  size_t end = 0;
-  bool found = false;
-};
 
 class Inserter {
  public:
@@ -156,40 +100,14 @@ class Inserter {
     }
   }
 
-  // `storage` -1: there is none.
-  Use FindUse(int block_index, int storage, bool written_only) const {
-    const DraftBlock& block = draft_.microbatch[block_index];
-    Use use;
-    if (storage < 0) return use;
-    for (size_t i = 0; i < block.instructions.size();) {
-      const size_t end = EndOfLoop(block, i);
-      bool is_used = false;
-      for (size_t n = i; n < end; ++n) {
-        for (const DraftOperand& operand : block.instructions[n].operands) {
-          is_used = is_used || (operand.storage == storage &&
-                                (operand.written || !written_only));
-        }
-      }
-      if (is_used) {
-        if (!use.found) use.begin = i;
-        use.end = end;
-        use.found = true;
-      }
-      i = end;
-    }
-    return use;
+  Use FindUse(int block, int storage, bool written_only) const {
+    return ebb::FindUse(draft_.microbatch[block], storage, written_only);
   }
 
   DraftOperand BindWhole(int slot, int storage, bool written) const {
-    const TensorType& type =
-        draft_.graph->values[draft_.storages[storage].key.value].type;
-    DraftOperand operand;
-    operand.slot = static_cast<int8_t>(slot);
-    operand.storage = storage;
-    operand.type = type;
-    operand.row_stride = type.row_elements();
-    operand.written = written;
-    return operand;
+    const int value = draft_.storages[storage].key.value;
+    return ebb::BindWhole(slot, storage, draft_.graph->values[value].type,
+                          written);
   }
 
   DraftInstruction Start(InstructionKind kind, Phase phase,

@@ -45,6 +45,16 @@ inline bool IsRecompute(ActivationDecision decision) {
          decision == ActivationDecision::kRecomputeTwice;
 }
 
+// A decision names a value of the graph, or one of these: all state of the
+// optimizer, and all weights that the model computes with. They are kept or
+// offloaded, all or nothing, whatever the layer.
+inline constexpr char kOptimizerState[] = "optimizer";
+inline constexpr char kParameters[] = "parameters";
+
+inline bool IsOnState(const std::string& decided) {
+  return decided == kOptimizerState || decided == kParameters;
+}
+
 // Decision on one value in layers first_layer..last_layer (both included; -1
 // and -1 for a value outside the layers).
 struct Decision {
@@ -65,8 +75,8 @@ struct RankPlan {
   int64_t state_arena_bytes = 0;
   int64_t step_arena_bytes = 0;
   int64_t saved_bytes = 0;  // largest sum of kSaved at any instruction
-  int64_t host_bytes = 0;   // of the host arena; not part of the peak
-  int64_t disk_bytes = 0;   // of the disk arena; not part of the peak
+  int64_t host_bytes = 0;   // in host memory; not part of the peak
+  int64_t disk_bytes = 0;   // on disk; not part of the peak
 };
 
 struct PlanCandidate {

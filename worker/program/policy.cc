@@ -316,22 +316,34 @@ absl::StatusOr<Plan> PlanOf(const Graph& graph, const MemorySpec& memory) {
   return absl::InternalError("memory.policy auto is a search, no rule");
 }
 
+// `offload` is not kNone.
+ActivationDecision OffloadTo(Offload offload) {
+  return offload == Offload::kDisk ? ActivationDecision::kOffloadDisk
+                                   : ActivationDecision::kOffloadHost;
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
                                     const MemorySpec& memory) {
   EBB_ASSIGN_OR_RETURN(Plan plan, PlanOf(graph, memory));
-  switch (memory.offload) {
-    case Offload::kNone:
-      return plan;
-    case Offload::kHost:
-      OffloadKept(graph, ActivationDecision::kOffloadHost, plan.decisions);
-      return plan;
-    case Offload::kDisk:
-      OffloadKept(graph, ActivationDecision::kOffloadDisk, plan.decisions);
-      return plan;
+  if (memory.offload != Offload::kNone) {
+    OffloadKept(graph, OffloadTo(memory.offload), plan.decisions);
   }
-  return absl::InternalError("unknown offload");
+  DecideState(memory, plan.decisions);
+  return plan;
+}
+
+void DecideState(const MemorySpec& memory, std::vector<Decision>& decisions) {
+  const auto decide = [&decisions](const char* state, Offload offload) {
+    if (offload == Offload::kNone) return;
+    Decision decision;
+    decision.value = state;
+    decision.decision = OffloadTo(offload);
+    decisions.push_back(std::move(decision));
+  };
+  decide(kParameters, memory.offload_parameters);
+  decide(kOptimizerState, memory.offload_optimizer);
 }
 
 }  // namespace ebb

@@ -23,6 +23,9 @@ namespace ebb {
 absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
                                     const MemorySpec& memory);
 
+// Adds the decisions on state that `memory` asks for: MakePolicyPlan does.
+void DecideState(const MemorySpec& memory, std::vector<Decision>& decisions);
+
 // Asks `decide` about every activation of the layers, layer by layer, and codes
 // the answers as runs of layers.
 std::vector<Decision> DecideEach(

@@ -31,16 +31,32 @@ enum class Arena : uint8_t {
   kStep,   // all else on the device
   kHost,   // offloaded values, in host memory
   kDisk,   // offloaded values, in a file of the rank
+  // As kState, of what is offloaded: in host memory and in a file of the rank.
+  kHostState,
+  kDiskState,
 };
 
-constexpr int kNumArenas = 4;
+constexpr int kNumArenas = 6;
 
 // Places in the disk arena are whole blocks of this: what reads and writes
 // around the page cache ask for on any device of today.
 constexpr int64_t kDiskBlockBytes = 4096;
 
 inline bool IsOffDevice(Arena arena) {
-  return arena == Arena::kHost || arena == Arena::kDisk;
+  return arena != Arena::kState && arena != Arena::kStep;
+}
+inline bool IsOnDisk(Arena arena) {
+  return arena == Arena::kDisk || arena == Arena::kDiskState;
+}
+// Whether what lies there outlives steps.
+inline bool HoldsState(Arena arena) {
+  return arena == Arena::kState || arena == Arena::kHostState ||
+         arena == Arena::kDiskState;
+}
+// What a storage of so many bytes takes in the arena.
+inline int64_t BytesIn(Arena arena, int64_t bytes) {
+  const int64_t unit = IsOnDisk(arena) ? kDiskBlockBytes : kAlignment;
+  return (bytes + unit - 1) / unit * unit;
 }
 
 enum class Phase : uint8_t { kForward, kRecompute, kBackward, kUpdate };
@@ -48,15 +64,18 @@ enum class Phase : uint8_t { kForward, kRecompute, kBackward, kUpdate };
 const char* PhaseName(Phase phase);  // forward, recompute, backward, update
 
 // Byte offset in an arena at iteration i of the block: base + i * stride or, in
-// a ring of places, base + ((i + phase) mod ring) * stride.
+// a ring of places, base + ((i * ring_step + phase) mod ring) * stride.
 struct Address {
   Arena arena = Arena::kStep;
   int64_t base = 0;
   int64_t stride = 0;
   int ring = 0;  // places; 0: as many as iterations
   int phase = 0;
+  int ring_step = 1;  // places that an iteration moves on by
   int64_t At(int64_t iteration) const {
-    return base + (ring == 0 ? iteration : (iteration + phase) % ring) * stride;
+    return base +
+           (ring == 0 ? iteration : (iteration * ring_step + phase) % ring) *
+               stride;
   }
   bool operator==(const Address&) const = default;
 };
@@ -219,21 +238,26 @@ struct ParameterLayout {
   std::string name;    // "L*.mlp_fc.weight"
   TensorType type;     // of the weight that the model computes with
   int num_layers = 0;  // 0: outside the layers, one instance
-  // State arena. Where the weight is stored in fp32 it is its own master: the
-  // two addresses are equal.
+  // In arenas that hold state. Where the weight is stored in fp32 it is its own
+  // master: the two addresses are equal.
   Address parameter, master, first_moment, second_moment;
   Address gradient;  // step arena
 
   bool has_master() const { return type.dtype != DType::kF32; }
   // Of master, moments and gradient: fp32 whatever the weight is stored in.
   TensorType fp32_type() const { return type.WithDType(DType::kF32); }
-  // Bytes of all layers, by class, in the state arena.
-  int64_t parameter_bytes() const {
-    return AlignUp(type.bytes()) * std::max(1, num_layers);
+  // Bytes of all layers, by class, that lie in that arena. Master and moments
+  // lie in one.
+  int64_t parameter_bytes(Arena arena) const {
+    return parameter.arena != arena
+               ? 0
+               : BytesIn(arena, type.bytes()) * std::max(1, num_layers);
   }
-  int64_t optimizer_bytes() const {
-    return AlignUp(fp32_type().bytes()) * std::max(1, num_layers) *
-           (has_master() ? 3 : 2);
+  int64_t optimizer_bytes(Arena arena) const {
+    return first_moment.arena != arena
+               ? 0
+               : BytesIn(arena, fp32_type().bytes()) * std::max(1, num_layers) *
+                     (has_master() ? 3 : 2);
   }
 };
 
@@ -244,9 +268,9 @@ struct ProgramAccount {
   int64_t peak_bytes = 0;         // their sum: state and step arena
   int64_t largest_use_bytes = 0;  // largest sum in use in the step arena
   int64_t saved_bytes = 0;        // largest sum of kSaved
-  int64_t host_bytes = 0;         // largest sum in use in the host arena
-  int64_t disk_bytes = 0;         // and in the disk arena
-  double model_flops = 0;         // of one step, all microbatches
+  int64_t host_bytes = 0;  // largest sum in use in host memory, state included
+  int64_t disk_bytes = 0;  // and on disk
+  double model_flops = 0;  // of one step, all microbatches
   double recompute_flops = 0;
   int64_t num_recompute = 0;  // recompute instructions of one microbatch
 };
@@ -256,6 +280,8 @@ struct Program {
   int64_t step_bytes = 0;
   int64_t host_bytes = 0;
   int64_t disk_bytes = 0;
+  int64_t host_state_bytes = 0;
+  int64_t disk_state_bytes = 0;
   int num_microbatches = 1;
   int64_t micro_batch = 0;  // sequences
   int64_t seq_len = 0;
@@ -271,6 +297,34 @@ struct Program {
   TensorType logits_type;
   ProgramAccount account;
 };
+
+inline int64_t ArenaBytes(const Program& program, Arena arena) {
+  switch (arena) {
+    case Arena::kState:
+      return program.state_bytes;
+    case Arena::kStep:
+      return program.step_bytes;
+    case Arena::kHost:
+      return program.host_bytes;
+    case Arena::kDisk:
+      return program.disk_bytes;
+    case Arena::kHostState:
+      return program.host_state_bytes;
+    case Arena::kDiskState:
+      return program.disk_state_bytes;
+  }
+  return 0;
+}
+
+// Bytes of parameters and optimizer, by class, that lie in that arena.
+inline MemoryBytes StateBytes(const Program& program, Arena arena) {
+  MemoryBytes bytes;
+  for (const ParameterLayout& layout : program.parameters) {
+    bytes[MemoryClass::kParameters] += layout.parameter_bytes(arena);
+    bytes[MemoryClass::kOptimizer] += layout.optimizer_bytes(arena);
+  }
+  return bytes;
+}
 
 // Calls visit(block, instruction) for every instruction of a step that
 // computes, in order, as often as it runs.

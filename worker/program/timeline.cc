@@ -35,11 +35,7 @@ absl::StatusOr<Timeline> MakeTimeline(const Program& program, int max_points) {
     timeline.blocks.push_back(std::move(span));
   }
 
-  MemoryBytes state;
-  for (const ParameterLayout& layout : program.parameters) {
-    state[MemoryClass::kParameters] += layout.parameter_bytes();
-    state[MemoryClass::kOptimizer] += layout.optimizer_bytes();
-  }
+  const MemoryBytes state = StateBytes(program, Arena::kState);
   const int64_t num_points =
       std::min<int64_t>(std::max(1, max_points), timeline.num_instructions);
   ArenaUse arena(program.step_bytes);

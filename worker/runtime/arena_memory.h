@@ -46,8 +46,12 @@ struct ArenaView {
   int64_t host_bytes = 0;
   DiskFile* disk = nullptr;
   int64_t disk_bytes = 0;
+  std::byte* host_state = nullptr;
+  int64_t host_state_bytes = 0;
+  DiskFile* disk_state = nullptr;
+  int64_t disk_state_bytes = 0;
 
-  // Null for the disk arena, which is no memory.
+  // Null for what is on disk, which is no memory.
   std::byte* At(Arena arena) const {
     switch (arena) {
       case Arena::kState:
@@ -56,7 +60,10 @@ struct ArenaView {
         return step;
       case Arena::kHost:
         return host;
+      case Arena::kHostState:
+        return host_state;
       case Arena::kDisk:
+      case Arena::kDiskState:
         break;
     }
     return nullptr;

@@ -77,13 +77,17 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(
   if (program.state_bytes > arenas.state_bytes ||
       program.step_bytes > arenas.step_bytes ||
       program.host_bytes > arenas.host_bytes ||
-      program.disk_bytes > arenas.disk_bytes) {
+      program.disk_bytes > arenas.disk_bytes ||
+      program.host_state_bytes > arenas.host_state_bytes ||
+      program.disk_state_bytes > arenas.disk_state_bytes) {
     return absl::InternalError(absl::StrCat(
         "arenas are smaller than the program: state ", arenas.state_bytes,
         " of ", program.state_bytes, " bytes, step ", arenas.step_bytes, " of ",
         program.step_bytes, ", host ", arenas.host_bytes, " of ",
         program.host_bytes, ", disk ", arenas.disk_bytes, " of ",
-        program.disk_bytes));
+        program.disk_bytes, ", state in host memory ", arenas.host_state_bytes,
+        " of ", program.host_state_bytes, ", on disk ", arenas.disk_state_bytes,
+        " of ", program.disk_state_bytes));
   }
   EBB_RETURN_IF_ERROR(CheckStorage(program, device.backend()));
   std::unique_ptr<Executor> executor(
@@ -132,30 +136,39 @@ void Executor::MakeCopyStream() {
   std::vector<CopySlot> slots;
   for (const Block& block : program_.blocks) {
     for (const Instruction& instruction : block.instructions) {
-      if (instruction.kind != InstructionKind::kOffload) continue;
-      const Buffer& place = block.buffers[instruction.operands[1].buffer];
-      for (int64_t i = 0; i < block.count; ++i) {
-        if (!block.Runs(instruction, i)) continue;
-        const int64_t offset = place.address.At(i);
-        const bool is_new =
-            slot_at_
-                .emplace(std::pair(place.address.arena, offset), slots.size())
-                .second;
-        if (!is_new) continue;
-        CopySlot& slot = slots.emplace_back();
-        slot.name =
-            InstanceName(place.name, block.LayerOf(i, place.layer_offset));
-        if (place.address.arena == Arena::kHost) {
-          slot.host = arenas_.host + offset;
-        } else {
-          slot.disk_offset = offset;
-        }
+      if (instruction.kind == InstructionKind::kOffload) {
+        AddCopySlots(block, instruction, instruction.operands[1], slots);
+      } else if (instruction.kind == InstructionKind::kPrefetch) {
+        AddCopySlots(block, instruction, instruction.operands[0], slots);
       }
     }
   }
   if (slots.empty()) return;
-  copies_ = std::make_unique<CopyStream>(device_, std::move(slots),
-                                         arenas_.disk, options_.offload);
+  copies_ =
+      std::make_unique<CopyStream>(device_, std::move(slots), options_.offload);
+}
+
+void Executor::AddCopySlots(const Block& block, const Instruction& instruction,
+                            const Operand& operand,
+                            std::vector<CopySlot>& slots) {
+  const Buffer& place = block.buffers[operand.buffer];
+  const Arena arena = place.address.arena;
+  for (int64_t i = 0; i < block.count; ++i) {
+    if (!block.Runs(instruction, i)) continue;
+    const int64_t offset = place.address.At(i);
+    const bool is_new =
+        slot_at_.emplace(std::pair(arena, offset), slots.size()).second;
+    if (!is_new) continue;
+    CopySlot& slot = slots.emplace_back();
+    slot.name = InstanceName(place.name, block.LayerOf(i, place.layer_offset));
+    slot.holds_state = HoldsState(arena);
+    if (IsOnDisk(arena)) {
+      slot.disk = arena == Arena::kDisk ? arenas_.disk : arenas_.disk_state;
+      slot.disk_offset = offset;
+    } else {
+      slot.host = arenas_.At(arena) + offset;
+    }
+  }
 }
 
 void Executor::BuildCalls() {
@@ -441,12 +454,20 @@ void Executor::BeginCopy(Call& call, int64_t iteration) {
   const Instruction& instruction = *call.instruction;
   const int64_t bytes = instruction.operands[0].type.bytes();
   const int slot = call.CopySlots(iteration)[0];
-  if (instruction.kind == InstructionKind::kOffload) {
+  const bool is_offload = instruction.kind == InstructionKind::kOffload;
+  const Operand& off_device = instruction.operands[is_offload ? 1 : 0];
+  // State comes as the update before left it.
+  const int64_t generation =
+      !HoldsState(call.block->buffers[off_device.buffer].address.arena)
+          ? generation_
+      : is_offload ? num_updates_ + 1
+                   : num_updates_;
+  if (is_offload) {
     copies_->BeginOffload(slot, call.slots[0].as<std::byte>(), bytes,
-                          generation_);
+                          generation);
   } else {
     copies_->BeginPrefetch(slot, call.slots[1].as<std::byte>(), bytes,
-                           generation_);
+                           generation);
   }
 }
 
@@ -464,7 +485,7 @@ void Executor::LeaveBuffers(const Call& call, int64_t iteration) {
   for (const int32_t b : call.instruction->frees) {
     const Buffer& buffer = call.block->buffers[b];
     meter_.Leave(buffer);
-    if (!options_.poison || buffer.address.arena == Arena::kDisk) continue;
+    if (!options_.poison || IsOnDisk(buffer.address.arena)) continue;
     std::byte* const memory = At(buffer.address, iteration);
     if (buffer.address.arena == Arena::kHost) {
       std::memset(memory, kPoisonByte, buffer.bytes);
@@ -481,6 +502,7 @@ absl::StatusOr<StepReport> Executor::FinishStep() {
   if (has_update_) CopyScalar(program_.gradient_norm, norm);
   EBB_RETURN_IF_ERROR(device_.Synchronize());
   timer_.Stop();
+  if (has_update_) ++num_updates_;
 
   StepReport report;
   report.step = scalars_.step;

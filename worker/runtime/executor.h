@@ -103,6 +103,8 @@ class Executor {
   // Building.
   absl::Status ResolveKernels();
   void MakeCopyStream();
+  void AddCopySlots(const Block& block, const Instruction& instruction,
+                    const Operand& operand, std::vector<CopySlot>& slots);
   void BuildCalls();
   void BuildCall(const Block& block, const Instruction& instruction,
                  Call& call);
@@ -153,6 +155,7 @@ class Executor {
 
   // Microbatches run so far: what is offloaded in one comes back in the same.
   int64_t generation_ = 0;
+  int64_t num_updates_ = 0;  // that are done; of a training program
   std::map<std::pair<Arena, int64_t>, int32_t> slot_at_;  // by offset
   std::unique_ptr<CopyStream> copies_;  // null: the program has no copies
 };

@@ -2,21 +2,11 @@
 #include "worker/runtime/memory_meter.h"
 
 namespace ebb {
-namespace {
-
-MemoryBytes StateBytes(const Program& program) {
-  MemoryBytes state;
-  for (const ParameterLayout& layout : program.parameters) {
-    state[MemoryClass::kParameters] += layout.parameter_bytes();
-    state[MemoryClass::kOptimizer] += layout.optimizer_bytes();
-  }
-  return state;
-}
-
-}  // namespace
-
 MemoryMeter::MemoryMeter(const Program& program, int64_t arena_bytes)
-    : arena_bytes_(arena_bytes), state_(StateBytes(program)) {
+    : arena_bytes_(arena_bytes),
+      state_(StateBytes(program, Arena::kState)),
+      host_state_bytes_(StateBytes(program, Arena::kHostState).Sum()),
+      disk_state_bytes_(StateBytes(program, Arena::kDiskState).Sum()) {
   Reset();
 }
 
@@ -26,8 +16,8 @@ void MemoryMeter::Reset() {
   sum_ = state_.Sum();
   peak_sum_ = sum_;
   saved_bytes_ = 0;
-  host_ = {};
-  disk_ = {};
+  host_ = {host_state_bytes_, host_state_bytes_};
+  disk_ = {disk_state_bytes_, disk_state_bytes_};
 }
 
 MemoryBytes MemoryMeter::Peak() const {

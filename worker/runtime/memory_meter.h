@@ -53,7 +53,7 @@ class MemoryMeter {
   MemoryBytes Peak() const;
   // Largest sum of the class `saved` at any instruction of this step.
   int64_t saved_bytes() const { return saved_bytes_; }
-  // Largest sum of bytes in use in the host and in the disk arena.
+  // Largest sum of bytes in use in host memory and on disk, state included.
   int64_t host_bytes() const { return host_.largest; }
   int64_t disk_bytes() const { return disk_.largest; }
 
@@ -66,6 +66,8 @@ class MemoryMeter {
 
   int64_t arena_bytes_ = 0;
   MemoryBytes state_;
+  int64_t host_state_bytes_ = 0;
+  int64_t disk_state_bytes_ = 0;
   MemoryBytes in_use_;
   MemoryBytes peak_;
   int64_t sum_ = 0;

@@ -39,11 +39,16 @@ uint64_t HashBytes(uint64_t hash, const void* data, int64_t bytes) {
 
 ModelState::ModelState(const Graph& graph, const Program& program,
                        const ArenaView& arenas) {
+  disk_ = arenas.disk_state;
   const auto at = [&](const Address& address, int layer) {
     return arenas.At(address.arena) + address.At(layer);
   };
-  const auto floats = [&](const Address& address, int layer) {
-    return reinterpret_cast<float*>(at(address, layer));
+  const auto place = [&](const ParameterLayout& layout, const Address& address,
+                         int layer) {
+    const bool on_disk = IsOnDisk(address.arena);
+    const Address& memory = on_disk ? layout.gradient : address;
+    return Place{reinterpret_cast<float*>(at(memory, layer)),
+                 on_disk ? address.At(layer) : -1};
   };
   for (const ParameterLayout& layout : program.parameters) {
     const Value& value = FindValue(graph, layout.name);
@@ -57,9 +62,9 @@ ModelState::ModelState(const Graph& graph, const Program& program,
            .weight = layout.has_master()
                          ? reinterpret_cast<Bf16*>(at(layout.parameter, layer))
                          : nullptr,
-           .master = floats(layout.master, layer),
-           .first_moment = floats(layout.first_moment, layer),
-           .second_moment = floats(layout.second_moment, layer)});
+           .master = place(layout, layout.master, layer),
+           .first_moment = place(layout, layout.first_moment, layer),
+           .second_moment = place(layout, layout.second_moment, layer)});
     }
   }
   std::sort(
@@ -67,23 +72,39 @@ ModelState::ModelState(const Graph& graph, const Program& program,
       [](const Instance& a, const Instance& b) { return a.name < b.name; });
 }
 
-void ModelState::Initialize(uint64_t seed) {
+absl::Status ModelState::Fetch(const Instance& instance,
+                               const Place& place) const {
+  if (place.disk_offset < 0) return absl::OkStatus();
+  return disk_->Read(place.disk_offset,
+                     reinterpret_cast<std::byte*>(place.data),
+                     instance.type.bytes());
+}
+
+absl::Status ModelState::Store(const Instance& instance,
+                               const Place& place) const {
+  if (place.disk_offset < 0) return absl::OkStatus();
+  return disk_->Write(place.disk_offset,
+                      reinterpret_cast<const std::byte*>(place.data),
+                      instance.type.bytes());
+}
+
+absl::Status ModelState::Initialize(uint64_t seed) {
   for (const Instance& instance : instances_) {
     const Value& value = *instance.value;
     InitializeParameter(
         seed, ValueKey(value.name, instance.layer), value.init, value.init_std,
         0,
-        std::span<float>(instance.master,
+        std::span<float>(instance.master.data,
                          static_cast<size_t>(value.type.num_elements())));
+    EBB_RETURN_IF_ERROR(TakeMaster(instance));
   }
-  RoundWeights();
-  ClearMoments();
+  return ClearMoments();
 }
 
 std::vector<WantedWeight> ModelState::Wanted() const {
   std::vector<WantedWeight> wanted;
   for (const Instance& instance : instances_) {
-    wanted.push_back({instance.name, instance.type, instance.master});
+    wanted.push_back({instance.name, instance.type, instance.master.data});
   }
   return wanted;
 }
@@ -92,70 +113,88 @@ absl::StatusOr<std::vector<std::string>> ModelState::ReadWeights(
     absl::string_view directory, const ModelSpec& model) {
   EBB_ASSIGN_OR_RETURN(std::vector<std::string> unused,
                        ReadInitialWeights(directory, model, Wanted()));
-  RoundWeights();
+  EBB_RETURN_IF_ERROR(TakeMasters());
   return unused;
 }
 
 absl::Status ModelState::ReadWeights(const CheckpointReader& reader) {
   EBB_RETURN_IF_ERROR(ebb::ReadWeights(reader, Wanted()).status());
-  RoundWeights();
-  return absl::OkStatus();
+  return TakeMasters();
 }
 
 absl::Status ModelState::ReadAll(const CheckpointReader& reader) {
   for (const Instance& instance : instances_) {
-    const TensorType& type = instance.type;
-    EBB_RETURN_IF_ERROR(reader.Read(instance.name, CheckpointRole::kParameter,
-                                    type, instance.master));
-    EBB_RETURN_IF_ERROR(reader.Read(instance.name, CheckpointRole::kFirstMoment,
-                                    type, instance.first_moment));
-    EBB_RETURN_IF_ERROR(reader.Read(instance.name,
-                                    CheckpointRole::kSecondMoment, type,
-                                    instance.second_moment));
+    const auto read = [&](CheckpointRole role, const Place& place) {
+      return reader.Read(instance.name, role, instance.type, place.data);
+    };
+    EBB_RETURN_IF_ERROR(read(CheckpointRole::kParameter, instance.master));
+    EBB_RETURN_IF_ERROR(TakeMaster(instance));
+    EBB_RETURN_IF_ERROR(
+        read(CheckpointRole::kFirstMoment, instance.first_moment));
+    EBB_RETURN_IF_ERROR(Store(instance, instance.first_moment));
+    EBB_RETURN_IF_ERROR(
+        read(CheckpointRole::kSecondMoment, instance.second_moment));
+    EBB_RETURN_IF_ERROR(Store(instance, instance.second_moment));
   }
-  RoundWeights();
   return absl::OkStatus();
 }
 
 std::vector<CheckpointTensor> ModelState::Tensors() const {
   std::vector<CheckpointTensor> tensors;
   for (const Instance& instance : instances_) {
-    const TensorType& type = instance.type;
-    tensors.push_back(
-        {instance.name, CheckpointRole::kParameter, type, instance.master});
-    tensors.push_back({instance.name, CheckpointRole::kFirstMoment, type,
-                       instance.first_moment});
-    tensors.push_back({instance.name, CheckpointRole::kSecondMoment, type,
-                       instance.second_moment});
+    const auto add = [&](CheckpointRole role, const Place& place) {
+      CheckpointTensor& tensor = tensors.emplace_back();
+      tensor.name = instance.name;
+      tensor.role = role;
+      tensor.type = instance.type;
+      tensor.data = place.data;
+      if (place.disk_offset < 0) return;
+      tensor.fetch = [this, &instance, &place] {
+        return Fetch(instance, place);
+      };
+    };
+    add(CheckpointRole::kParameter, instance.master);
+    add(CheckpointRole::kFirstMoment, instance.first_moment);
+    add(CheckpointRole::kSecondMoment, instance.second_moment);
   }
   return tensors;
 }
 
-uint64_t ModelState::Hash() const {
+absl::StatusOr<uint64_t> ModelState::Hash() const {
   uint64_t hash = 0;
   for (const Instance& instance : instances_) {
+    EBB_RETURN_IF_ERROR(Fetch(instance, instance.master));
     hash = HashBytes(hash, instance.name.data(),
                      static_cast<int64_t>(instance.name.size()));
-    hash = HashBytes(hash, instance.master, instance.type.bytes());
+    hash = HashBytes(hash, instance.master.data, instance.type.bytes());
   }
   return hash;
 }
 
-void ModelState::RoundWeights() {
+absl::Status ModelState::TakeMasters() {
   for (const Instance& instance : instances_) {
-    if (instance.weight == nullptr) continue;
-    std::transform(instance.master,
-                   instance.master + instance.type.num_elements(),
-                   instance.weight, RoundToBf16);
+    EBB_RETURN_IF_ERROR(TakeMaster(instance));
   }
+  return absl::OkStatus();
 }
 
-void ModelState::ClearMoments() {
-  for (const Instance& instance : instances_) {
-    const size_t bytes = static_cast<size_t>(instance.type.bytes());
-    std::memset(instance.first_moment, 0, bytes);
-    std::memset(instance.second_moment, 0, bytes);
+absl::Status ModelState::TakeMaster(const Instance& instance) {
+  if (instance.weight != nullptr) {
+    std::transform(instance.master.data,
+                   instance.master.data + instance.type.num_elements(),
+                   instance.weight, RoundToBf16);
   }
+  return Store(instance, instance.master);
+}
+
+absl::Status ModelState::ClearMoments() {
+  for (const Instance& instance : instances_) {
+    for (const Place& place : {instance.first_moment, instance.second_moment}) {
+      std::memset(place.data, 0, static_cast<size_t>(instance.type.bytes()));
+      EBB_RETURN_IF_ERROR(Store(instance, place));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ebb

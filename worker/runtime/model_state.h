@@ -1,5 +1,5 @@
-// The parameters and moments of a rank in its state arena: first values,
-// checkpoints, hash.
+// The parameters and moments of a rank where its program has them: first
+// values, checkpoints, hash.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,10 @@
 
 namespace ebb {
 
-// A view: device, graph, program and arena must outlive it. The state arena is
-// host memory (CPU devices); the trainer refuses others.
+// A view: device, graph, program and arenas must outlive it. The arenas are
+// host memory (CPU devices); the trainer refuses others. What lies on disk is
+// brought to the step arena, where its gradient has a place: between steps
+// alone. Errors, where there are: those of DiskFile.
 class ModelState {
  public:
   ModelState(const Graph& graph, const Program& program,
@@ -29,7 +31,7 @@ class ModelState {
   // Fills parameters with first values and moments with zeros. Here as below
   // the values are those of the fp32 masters; weights that are stored narrower
   // follow, rounded.
-  void Initialize(uint64_t seed);
+  absl::Status Initialize(uint64_t seed);
   // Fills parameters from what `init_from` names and leaves moments as they
   // are: zero in a new arena.
   // Returns what is there and the model does not have.
@@ -43,12 +45,19 @@ class ModelState {
   absl::Status ReadAll(const CheckpointReader& reader);
   // Masters and moments in place, for WriteCheckpoint: fp32 in every precision,
   // so that a job continues exactly and others may start from its weights.
+  // Those on disk come one after the other.
   std::vector<CheckpointTensor> Tensors() const;
 
   // 64-bit hash of names and bits of all masters in order of their names.
-  uint64_t Hash() const;
+  absl::StatusOr<uint64_t> Hash() const;
 
  private:
+  // A tensor of fp32.
+  struct Place {
+    float* data = nullptr;     // where it is, or is brought to
+    int64_t disk_offset = -1;  // -1: it is in memory
+  };
+
   // One parameter of one layer.
   struct Instance {
     std::string name;
@@ -56,17 +65,22 @@ class ModelState {
     const Value* value = nullptr;
     TensorType type;         // of master and moments: fp32
     Bf16* weight = nullptr;  // null: the master is the weight
-    float* master = nullptr;
-    float* first_moment = nullptr;
-    float* second_moment = nullptr;
+    Place master, first_moment, second_moment;
   };
 
   std::vector<WantedWeight> Wanted() const;  // the masters
 
-  void ClearMoments();
-  // Rounds masters to the weights that the model computes with.
-  void RoundWeights();
+  // From and to disk; nothing for what is in memory.
+  absl::Status Fetch(const Instance& instance, const Place& place) const;
+  absl::Status Store(const Instance& instance, const Place& place) const;
 
+  absl::Status ClearMoments();
+  // Behind the masters' way into memory: rounds them to the weights that the
+  // model computes with, and stores them.
+  absl::Status TakeMasters();
+  absl::Status TakeMaster(const Instance& instance);
+
+  DiskFile* disk_ = nullptr;
   std::vector<Instance> instances_;  // by name
 };
 

@@ -26,14 +26,16 @@ constexpr int64_t kMostCopies = 1024;
 }  // namespace
 
 CopyStream::CopyStream(Device& device, std::vector<CopySlot> slots,
-                       DiskFile* disk, OffloadOptions options)
+                       OffloadOptions options)
     : device_(device),
-      disk_(disk),
       options_(options),
       slots_(std::move(slots)),
       last_copy_(slots_.size(), 0),
       contents_(slots_.size()),
       ring_(kMostCopies) {
+  for (size_t n = 0; n < slots_.size(); ++n) {
+    if (slots_[n].holds_state) contents_[n].generation = 0;
+  }
   // A thread begins with the mask of the one that starts it.
   sigset_t all;
   sigset_t before;
@@ -119,14 +121,16 @@ void CopyStream::Run() {
 
 absl::Status CopyStream::Write(const CopySlot& slot, const std::byte* data,
                                int64_t bytes) {
-  if (slot.host == nullptr) return disk_->Write(slot.disk_offset, data, bytes);
+  if (slot.host == nullptr)
+    return slot.disk->Write(slot.disk_offset, data, bytes);
   device_.CopyToHost(slot.host, data, bytes, nullptr);
   return absl::OkStatus();
 }
 
 absl::Status CopyStream::Read(const CopySlot& slot, std::byte* data,
                               int64_t bytes) {
-  if (slot.host == nullptr) return disk_->Read(slot.disk_offset, data, bytes);
+  if (slot.host == nullptr)
+    return slot.disk->Read(slot.disk_offset, data, bytes);
   device_.CopyToDevice(data, slot.host, bytes, nullptr);
   return absl::OkStatus();
 }
@@ -158,7 +162,7 @@ absl::Status CopyStream::Make(const Copy& copy) {
                      ", generation ", copy.generation, " is asked for"));
   }
   EBB_RETURN_IF_ERROR(Read(slot, copy.device, copy.bytes));
-  if (!options_.check) return absl::OkStatus();
+  if (!contents.checksum.has_value()) return absl::OkStatus();
   const uint32_t checksum = Crc32c(0, copy.device, copy.bytes);
   if (checksum == contents.checksum) return absl::OkStatus();
   return absl::DataLossError(
@@ -166,7 +170,7 @@ absl::Status CopyStream::Make(const Copy& copy) {
                    slot.host == nullptr ? "disk" : "host memory",
                    " as other bytes than went out: checksum ",
                    absl::Hex(checksum, absl::kZeroPad8), ", was ",
-                   absl::Hex(contents.checksum, absl::kZeroPad8)));
+                   absl::Hex(*contents.checksum, absl::kZeroPad8)));
 }
 
 }  // namespace ebb

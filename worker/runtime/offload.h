@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -32,16 +33,19 @@ struct OffloadOptions {
 struct CopySlot {
   std::string name;           // of the value, for errors
   std::byte* host = nullptr;  // in host memory; null: on disk
+  DiskFile* disk = nullptr;
   int64_t disk_offset = 0;
+  // What lies there from the start is its generation 0, of unknown checksum.
+  bool holds_state = false;
 };
 
 // All methods are called by the thread that made the stream. A copy allocates
 // nothing.
 class CopyStream {
  public:
-  // Starts the thread, which takes no signals. The device and `disk` (null if
-  // no slot is there) must outlive the stream.
-  CopyStream(Device& device, std::vector<CopySlot> slots, DiskFile* disk,
+  // Starts the thread, which takes no signals. The device and the files of the
+  // slots must outlive the stream.
+  CopyStream(Device& device, std::vector<CopySlot> slots,
              OffloadOptions options);
   // Waits for all copies.
   ~CopyStream();
@@ -89,7 +93,7 @@ class CopyStream {
   // What the thread knows of a slot's contents.
   struct Contents {
     int64_t generation = -1;
-    uint32_t checksum = 0;
+    std::optional<uint32_t> checksum;  // in checksum mode, once something came
   };
 
   void Begin(const Copy& copy);
@@ -100,7 +104,6 @@ class CopyStream {
   absl::Status Read(const CopySlot& slot, std::byte* data, int64_t bytes);
 
   Device& device_;
-  DiskFile* const disk_;
   const OffloadOptions options_;
   const std::vector<CopySlot> slots_;
   std::vector<int64_t> last_copy_;  // by slot; of the owner's thread

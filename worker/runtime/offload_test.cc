@@ -42,8 +42,7 @@ TEST_F(CopyStreamTest, BringsBackWhatWentOut) {
   for (const int64_t size : {1, 511, 4097, 100003}) {
     const Bytes sent = Pattern(size, 3);
     Bytes host(sent.size());
-    CopyStream stream(device_, {{"L0.x", host.data()}}, nullptr,
-                      {.check = true});
+    CopyStream stream(device_, {{"L0.x", host.data()}}, {.check = true});
     Bytes back(sent.size());
     stream.BeginOffload(0, sent.data(), size, 1);
     EXPECT_TRUE(AwaitOne(stream, 0).ok());
@@ -59,7 +58,7 @@ TEST_F(CopyStreamTest, MakesCopiesInTheOrderInWhichTheyBegin) {
   constexpr int kNumCopies = 5000;
   const Bytes sent = Pattern(kNumCopies, 1);
   Bytes host(1);
-  CopyStream stream(device_, {{"L0.x", host.data()}}, nullptr, {.check = true});
+  CopyStream stream(device_, {{"L0.x", host.data()}}, {.check = true});
   Bytes back(kNumCopies);
   for (int n = 0; n < kNumCopies; ++n) {
     stream.BeginOffload(0, &sent[n], 1, n);
@@ -73,7 +72,7 @@ TEST_F(CopyStreamTest, AwaitsOnlyWhatItIsAskedFor) {
   const Bytes sent = Pattern(64, 1);
   Bytes host(64);
   CopyStream stream(device_, {{"L0.x", host.data()}, {"L0.y", host.data()}},
-                    nullptr, {});
+                    {});
   // Nothing began: nothing to wait for.
   EXPECT_TRUE(AwaitOne(stream, 1).ok());
   stream.BeginOffload(0, sent.data(), 64, 1);
@@ -86,8 +85,7 @@ TEST_F(CopyStreamTest, RefusesAnotherGeneration) {
   const Bytes sent = Pattern(64, 1);
   Bytes host(64);
   CopyStream stream(device_,
-                    {{"L0.x", host.data()}, {"L7.mlp.act.y", host.data()}},
-                    nullptr, {});
+                    {{"L0.x", host.data()}, {"L7.mlp.act.y", host.data()}}, {});
   Bytes back(64);
   stream.BeginOffload(1, sent.data(), 64, 4);
   stream.BeginPrefetch(1, back.data(), 64, 5);
@@ -104,8 +102,7 @@ TEST_F(CopyStreamTest, ChecksumFindsAnAlteredCopy) {
   for (const bool check : {false, true}) {
     const Bytes sent = Pattern(1000, 1);
     Bytes host(1000);
-    CopyStream stream(device_, {{"L3.x", host.data()}}, nullptr,
-                      {.check = check});
+    CopyStream stream(device_, {{"L3.x", host.data()}}, {.check = check});
     Bytes back(1000);
     stream.BeginOffload(0, sent.data(), 1000, 1);
     EXPECT_TRUE(AwaitOne(stream, 0).ok());
@@ -123,7 +120,7 @@ TEST_F(CopyStreamTest, FailureStaysAndCopiesBehindItAreNotMade) {
   const Bytes sent = Pattern(64, 1);
   Bytes host(64);
   CopyStream stream(device_, {{"L0.x", host.data()}, {"L1.x", host.data()}},
-                    nullptr, {});
+                    {});
   Bytes back(64);
   stream.BeginPrefetch(0, back.data(), 64, 1);
   stream.BeginOffload(1, sent.data(), 64, 1);
@@ -139,8 +136,7 @@ TEST_F(CopyStreamTest, EndsWithCopiesOnTheirWay) {
   std::vector<CopySlot> slots;
   for (Bytes& host : hosts) slots.push_back({"L0.x", host.data()});
   {
-    CopyStream stream(device_, slots, nullptr,
-                      {.longest_delay_microseconds = 50});
+    CopyStream stream(device_, slots, {.longest_delay_microseconds = 50});
     for (int n = 0; n < 200; ++n) stream.BeginOffload(n, sent.data(), 4096, 1);
   }
   for (const Bytes& host : hosts) EXPECT_EQ(host, sent);
@@ -152,8 +148,9 @@ TEST_F(CopyStreamTest, BringsBackWhatWentToDisk) {
     auto disk = DiskFile::Create(testing::TempDir(), 2 * 102400);
     ASSERT_TRUE(disk.ok()) << disk.status();
     CopyStream stream(device_,
-                      {{"L0.x", nullptr, 0}, {"L1.x", nullptr, 102400}},
-                      disk->get(), {.check = true});
+                      {{"L0.x", nullptr, disk->get(), 0},
+                       {"L1.x", nullptr, disk->get(), 102400}},
+                      {.check = true});
     const Bytes sent[] = {Pattern(size, 1), Pattern(size, 2)};
     for (const int slot : {0, 1}) {
       stream.BeginOffload(slot, sent[slot].data(), size, 1);

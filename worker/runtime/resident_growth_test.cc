@@ -17,7 +17,7 @@ namespace ebb {
 namespace {
 
 struct Growth {
-  int64_t predicted = 0;     // arenas and runtime
+  int64_t predicted = 0;     // arenas, those in host memory too, and runtime
   int64_t at_start = 0;      // when the arenas are populated
   int64_t at_last_step = 0;  // after it
   int64_t largest = 0;
@@ -46,7 +46,7 @@ Growth Measure(const JobSpec& spec) {
   Growth growth;
   growth.num_steps = static_cast<int64_t>(run.steps.size());
   if (run.steps.empty()) return growth;
-  growth.predicted = run.steps[0].memory.Sum();
+  growth.predicted = run.steps[0].memory.Sum() + run.steps[0].host_bytes;
   growth.at_start = run.resident_at_start - before;
   growth.at_last_step = run.steps.back().resident_bytes - before;
   growth.largest = growth.at_start;
@@ -76,9 +76,8 @@ Growth MeasureInChild(const JobSpec& spec) {
   return growth;
 }
 
-void ExpectPredicted(Policy policy, DType precision,
-                     AttentionKind attention = AttentionKind::kFused) {
-  const Growth growth = MeasureInChild(Job(policy, precision, attention));
+void ExpectPredicted(const JobSpec& spec) {
+  const Growth growth = MeasureInChild(spec);
   ASSERT_EQ(growth.num_steps, 3);
   const double predicted = static_cast<double>(growth.predicted);
   std::printf("predicted %.2f MB, at start %.2f, at the last step %.2f\n",
@@ -88,6 +87,11 @@ void ExpectPredicted(Policy policy, DType precision,
       << "predicted " << growth.predicted << " grew by " << growth.at_last_step;
   EXPECT_LE(static_cast<double>(growth.largest), 1.02 * predicted)
       << "at start " << growth.at_start;
+}
+
+void ExpectPredicted(Policy policy, DType precision,
+                     AttentionKind attention = AttentionKind::kFused) {
+  ExpectPredicted(Job(policy, precision, attention));
 }
 
 TEST(ResidentGrowth, IsThePredictedMemoryUnderNone) {
@@ -104,6 +108,19 @@ TEST(ResidentGrowth, IsThePredictedMemoryUnderSelective) {
 
 TEST(ResidentGrowth, IsThePredictedMemoryInBf16) {
   ExpectPredicted(Policy::kNone, DType::kBf16);
+}
+
+TEST(ResidentGrowth, IsThePredictedMemoryWithStateInHostMemory) {
+  JobSpec spec = Job(Policy::kFull, DType::kBf16, AttentionKind::kFused);
+  spec.memory.offload_optimizer = Offload::kHost;
+  spec.memory.offload_parameters = Offload::kHost;
+  ExpectPredicted(spec);
+}
+
+TEST(ResidentGrowth, IsThePredictedMemoryWithTheOptimizerOnDisk) {
+  JobSpec spec = Job(Policy::kFull, DType::kF32, AttentionKind::kFused);
+  spec.memory.offload_optimizer = Offload::kDisk;
+  ExpectPredicted(spec);
 }
 
 }  // namespace

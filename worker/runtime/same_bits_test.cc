@@ -230,7 +230,8 @@ std::vector<StepReport> RunProgram(const JobSpec& spec, const Backend& backend,
   EXPECT_TRUE(state.ok() && step.ok());
   const ArenaView arenas = {state->data(), state->bytes(), step->data(),
                             step->bytes()};
-  ModelState(programs.graph, program, arenas).Initialize(spec.seed);
+  EXPECT_TRUE(
+      ModelState(programs.graph, program, arenas).Initialize(spec.seed).ok());
   const auto executor = Executor::Create(
       program, *device, arenas, {.precision = spec.precision, .poison = true});
   EXPECT_TRUE(executor.ok()) << executor.status();

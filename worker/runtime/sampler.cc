@@ -74,7 +74,7 @@ class ContextSource final : public BatchSource {
 int64_t ParameterBytes(const Program& program) {
   int64_t bytes = 0;
   for (const ParameterLayout& layout : program.parameters) {
-    bytes += layout.parameter_bytes();
+    bytes += layout.parameter_bytes(Arena::kState);
     // Weights are read as masters and rounded.
     if (layout.has_master()) {
       bytes +=

@@ -25,12 +25,6 @@ struct Storage {
   MemoryClass memory_class = MemoryClass::kLive;
   int64_t reached = 0;               // bytes that operands reached so far
   int64_t block_bytes = kAlignment;  // of which it has whole ones
-  // Of a copy that has begun and is not awaited: it reads the storage, or fills
-  // it.
-  bool copy_reads = false;
-  bool copy_fills = false;
-
-  bool in_flight() const { return copy_reads || copy_fills; }
 };
 
 // Bytes from an operand's first element to the end of its last.
@@ -66,6 +60,11 @@ class Walk {
       }
     }
     EBB_RETURN_IF_ERROR(RunBlocks(program_.end_microbatch, num_blocks));
+    if (!copies_.empty()) {
+      return absl::InternalError(
+          absl::StrCat("the copy of ", copies_.begin()->second.name,
+                       " is not awaited within its step"));
+    }
     for (const auto& [base, storage] : Live(Arena::kStep)) {
       EBB_RETURN_IF_ERROR(CheckReached(storage));
     }
@@ -99,7 +98,9 @@ class Walk {
         }
         for (const Part& part : parts) {
           Storage storage{absl::StrCat(layout.name, part.suffix), layer,
-                          AlignUp(part.type.bytes()), part.memory_class, 0};
+                          BytesIn(part.address.arena, part.type.bytes()),
+                          part.memory_class};
+          storage.block_bytes = BytesIn(part.address.arena, 1);
           EBB_RETURN_IF_ERROR(
               Add(part.address.arena, part.address.At(layer), storage));
         }
@@ -161,37 +162,55 @@ class Walk {
   absl::Status BeginCopy(const Block& block, const Instruction& instruction,
                          int64_t i) {
     const bool is_offload = instruction.kind == InstructionKind::kOffload;
-    const Buffer& source = block.buffers[instruction.operands[0].buffer];
-    const Buffer& target = block.buffers[instruction.operands[1].buffer];
-    const Buffer& host = is_offload ? target : source;
-    const Buffer& device = is_offload ? source : target;
-    if (!IsOffDevice(host.address.arena) ||
-        device.address.arena != Arena::kStep || host.bytes < device.bytes ||
-        SpanBytes(instruction.operands[0]) !=
-            SpanBytes(instruction.operands[1])) {
-      return Fault("is copied to something unlike it", source, block, i);
+    const Operand& source = instruction.operands[0];
+    const Operand& target = instruction.operands[1];
+    const Operand& place = is_offload ? target : source;
+    const Operand& device = is_offload ? source : target;
+    const Buffer& off_device = block.buffers[place.buffer];
+    const Buffer& on_device = block.buffers[device.buffer];
+    if (!IsOffDevice(off_device.address.arena) ||
+        on_device.address.arena != Arena::kStep || place.byte_offset != 0 ||
+        SpanBytes(source) != SpanBytes(target)) {
+      return Fault("is copied to something unlike it",
+                   block.buffers[source.buffer], block, i);
     }
-    EBB_ASSIGN_OR_RETURN(Storage* const from, Find(block, source, i));
-    from->copy_reads = true;
-    EBB_ASSIGN_OR_RETURN(Storage* const to, Find(block, target, i));
-    to->copy_fills = true;
-    copies_[{host.address.arena, host.address.At(i)}] = {device.address.At(i),
-                                                         to->name};
+    copies_[{off_device.address.arena, off_device.address.At(i)}] = {
+        is_offload, on_device.address.At(i) + device.byte_offset,
+        SpanBytes(device), on_device.name};
     return absl::OkStatus();
+  }
+
+  // Whether a copy is on its way from or to some of these bytes that must not
+  // be touched: what it fills, and, if they are to change, what it reads.
+  bool IsOnItsWay(Arena arena, int64_t base, int64_t bytes,
+                  bool changes) const {
+    for (const auto& [place, copy] : copies_) {
+      const auto shares = [&](Arena other, int64_t other_base,
+                              int64_t other_bytes) {
+        return arena == other && base < other_base + other_bytes &&
+               other_base < base + bytes;
+      };
+      if ((changes || !copy.is_offload) &&
+          shares(Arena::kStep, copy.device_base, copy.bytes)) {
+        return true;
+      }
+      if ((changes || copy.is_offload) &&
+          shares(place.first, place.second, copy.bytes)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   absl::Status Await(const Block& block, const Instruction& instruction,
                      int64_t i) {
     for (const Operand& operand : instruction.operands) {
       const Buffer& host = block.buffers[operand.buffer];
-      EBB_ASSIGN_OR_RETURN(Storage* const storage, Find(block, host, i));
+      EBB_RETURN_IF_ERROR(Find(block, host, i).status());
       const auto copy = copies_.find({host.address.arena, host.address.At(i)});
       if (copy == copies_.end()) {
         return Fault("is awaited, but no copy has begun", host, block, i);
       }
-      storage->copy_reads = storage->copy_fills = false;
-      Storage& device = Live(Arena::kStep).at(copy->second.device_base);
-      device.copy_reads = device.copy_fills = false;
       copies_.erase(copy);
     }
     return absl::OkStatus();
@@ -199,18 +218,13 @@ class Walk {
 
   absl::Status Allocate(const Block& block, const Buffer& buffer, int64_t i) {
     Storage storage{buffer.name, block.LayerOf(i, buffer.layer_offset),
-                    buffer.bytes, buffer.memory_class, 0};
-    if (buffer.address.arena == Arena::kDisk) {
-      storage.block_bytes = kDiskBlockBytes;
-    }
+                    buffer.bytes, buffer.memory_class};
+    storage.block_bytes = BytesIn(buffer.address.arena, 1);
     return Add(buffer.address.arena, buffer.address.At(i), std::move(storage));
   }
 
   absl::Status Add(Arena arena, int64_t base, Storage storage) {
-    const int64_t arena_bytes = arena == Arena::kState  ? program_.state_bytes
-                                : arena == Arena::kStep ? program_.step_bytes
-                                : arena == Arena::kHost ? program_.host_bytes
-                                                        : program_.disk_bytes;
+    const int64_t arena_bytes = ArenaBytes(program_, arena);
     if (base % storage.block_bytes != 0 ||
         storage.bytes % storage.block_bytes != 0) {
       return Fault("is not aligned", storage, base);
@@ -255,7 +269,8 @@ class Walk {
                      buffer, block, i);
       }
       EBB_ASSIGN_OR_RETURN(Storage* const storage, Find(block, buffer, i));
-      if (storage->copy_fills || (storage->copy_reads && operand.written)) {
+      if (IsOnItsWay(buffer.address.arena, buffer.address.At(i) + begin,
+                     end - begin, operand.written)) {
         return Fault("is used while its copy is on the way", buffer, block, i);
       }
       const int64_t start = buffer.address.At(i) - found_base_;
@@ -342,7 +357,8 @@ class Walk {
                        MemoryClassName(storage->memory_class)),
           buffer, block, i);
     }
-    if (storage->in_flight()) {
+    if (IsOnItsWay(buffer.address.arena, found_base_, storage->bytes,
+                   /*changes=*/true)) {
       return Fault("is freed while its copy is on the way", buffer, block, i);
     }
     EBB_RETURN_IF_ERROR(CheckReached(*storage));
@@ -384,7 +400,9 @@ class Walk {
   const Program& program_;
   const Backend& backend_;
   struct Copy {
-    int64_t device_base;
+    bool is_offload = false;
+    int64_t device_base = 0;
+    int64_t bytes = 0;
     std::string name;
   };
 

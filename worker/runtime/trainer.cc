@@ -67,6 +67,8 @@ class LimitedSource final : public BatchSource {
 // stay.
 bool SameState(const Program& a, const Program& b) {
   if (a.state_bytes != b.state_bytes ||
+      a.host_state_bytes != b.host_state_bytes ||
+      a.disk_state_bytes != b.disk_state_bytes ||
       a.parameters.size() != b.parameters.size()) {
     return false;
   }
@@ -95,6 +97,13 @@ struct Trainer::State {
     setup.device = std::move(timing);
   }
 
+  // Parameters and the optimizer's state, where the plan has them.
+  struct StateMemory {
+    ArenaMemory device;
+    ArenaMemory host;
+    std::unique_ptr<DiskFile> disk;
+  };
+
   // What runs a plan's programs on the arenas.
   struct Executors {
     std::unique_ptr<Executor> training;
@@ -109,6 +118,8 @@ struct Trainer::State {
   // Plans.
   absl::StatusOr<std::unique_ptr<PreparedPlan>> Prepare(const Plan& plan) const;
   absl::Status TakeArenas(const PreparedPlan& wanted);
+  absl::Status Take(int64_t bytes, absl::string_view what, ArenaMemory* arena);
+  ArenaView Arenas(const JobPrograms& programs) const;
   absl::Status TakeStepArenas(const PreparedPlan& wanted);
   absl::Status TakeDisk(const PreparedPlan& wanted);
   bool FitsArenas(const PreparedPlan& wanted) const;
@@ -122,6 +133,7 @@ struct Trainer::State {
                              std::vector<Plan> wanted_ladder,
                              PlanChange* change);
   void TrimArenas();
+  void LookAtState();
   absl::Status ClimbDown(const absl::Status& cause, PlanChange* change);
 
   // Running.
@@ -148,7 +160,7 @@ struct Trainer::State {
   // The plan in force, and what to do if its arenas cannot be had again.
   std::unique_ptr<PreparedPlan> prepared;
   std::vector<Plan> ladder;
-  ArenaMemory state_arena;
+  std::optional<StateMemory> state;  // once it is taken, to the end
   ArenaMemory step_arena;
   ArenaMemory host_arena;          // empty: nothing goes to host memory
   std::unique_ptr<DiskFile> disk;  // null: nothing goes to disk
@@ -180,15 +192,18 @@ TrainerFinish Trainer::Run(TrainerObserver& observer) {
   TrainerFinish finish;
   finish.status = state_->Train(observer);
   finish.last_step = state_->last_step;
-  finish.weights_hash = WeightsHash();
+  const absl::StatusOr<uint64_t> hash = state_->model->Hash();
+  if (hash.ok()) {
+    finish.weights_hash = *hash;
+  } else if (finish.status.ok()) {
+    finish.status = hash.status();
+  }
   return finish;
 }
 
 const std::vector<std::string>& Trainer::plan_differences() const {
   return state_->prepared->differences;
 }
-
-uint64_t Trainer::WeightsHash() { return state_->model->Hash(); }
 
 absl::Status Trainer::State::Check() const {
   if (setup.device->backend().kind != "cpu") {
@@ -234,25 +249,63 @@ absl::StatusOr<std::unique_ptr<PreparedPlan>> Trainer::State::Prepare(
 // Takes the arenas that are not there.
 absl::Status Trainer::State::TakeArenas(const PreparedPlan& wanted) {
   const JobPrograms& programs = wanted.programs;
-  if (state_arena.data() != nullptr) return TakeStepArenas(wanted);
+  if (state.has_value()) return TakeStepArenas(wanted);
   Device& device = *setup.device;
   const int64_t runtime_bytes = device.backend().runtime_bytes;
-  const int64_t state_bytes = programs.training.state_bytes;
-  // On a CPU the host arena is taken from the same memory.
+  const Program& training = programs.training;
+  const int64_t host_bytes = programs.host_bytes + training.host_state_bytes;
+  // On a CPU what is in host memory is taken from the same memory.
   const int64_t need =
-      state_bytes + programs.step_bytes + programs.host_bytes + runtime_bytes;
+      training.state_bytes + programs.step_bytes + host_bytes + runtime_bytes;
   if (const int64_t have = device.AvailableBytes(); need > have) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the job does not fit: need ", need, " bytes (state arena ",
-        state_bytes, ", step arena ", programs.step_bytes, ", host arena ",
-        programs.host_bytes, ", runtime ", runtime_bytes, "), have ", have,
-        ": rank ", wanted.plan.ranks[0].rank));
+        training.state_bytes, ", step arena ", programs.step_bytes,
+        ", host arena ", host_bytes, ", runtime ", runtime_bytes, "), have ",
+        have, ": rank ", wanted.plan.ranks[0].rank));
   }
-  EBB_ASSIGN_OR_RETURN(ArenaMemory state,
-                       ArenaMemory::Allocate(device, state_bytes));
+  StateMemory taken;
+  EBB_RETURN_IF_ERROR(Take(training.state_bytes, "state arena", &taken.device));
+  EBB_RETURN_IF_ERROR(Take(training.host_state_bytes,
+                           "state arena in host memory", &taken.host));
+  if (training.disk_state_bytes > 0) {
+    EBB_ASSIGN_OR_RETURN(
+        taken.disk,
+        DiskFile::Create(wanted.offload_directory, training.disk_state_bytes));
+  }
   EBB_RETURN_IF_ERROR(TakeStepArenas(wanted));
-  state_arena = std::move(state);
+  state = std::move(taken);
   return absl::OkStatus();
+}
+
+// Fills *arena, which is empty; with nothing, if `bytes` is 0.
+absl::Status Trainer::State::Take(int64_t bytes, absl::string_view what,
+                                  ArenaMemory* arena) {
+  if (bytes == 0) return absl::OkStatus();
+  absl::StatusOr<ArenaMemory> taken =
+      ArenaMemory::Allocate(*setup.device, bytes);
+  if (!taken.ok()) return Annotate(taken.status(), what);
+  *arena = *std::move(taken);
+  return absl::OkStatus();
+}
+
+// The step arena may have more than the programs need: it stays out of the
+// books.
+ArenaView Trainer::State::Arenas(const JobPrograms& programs) const {
+  ArenaView arenas;
+  arenas.state = state->device.data();
+  arenas.state_bytes = state->device.bytes();
+  arenas.step = step_arena.data();
+  arenas.step_bytes = programs.step_bytes;
+  arenas.host = host_arena.data();
+  arenas.host_bytes = programs.host_bytes;
+  arenas.disk = disk.get();
+  arenas.disk_bytes = programs.disk_bytes;
+  arenas.host_state = state->host.data();
+  arenas.host_state_bytes = state->host.bytes();
+  arenas.disk_state = state->disk.get();
+  arenas.disk_state_bytes = state->disk == nullptr ? 0 : state->disk->bytes();
+  return arenas;
 }
 
 // Takes the step and the host arena where the present one is too small: that
@@ -268,13 +321,7 @@ absl::Status Trainer::State::TakeStepArenas(const PreparedPlan& wanted) {
           absl::StrCat("the ", what, " arena does not fit: need ", bytes,
                        " bytes, have ", have));
     }
-    absl::StatusOr<ArenaMemory> taken =
-        ArenaMemory::Allocate(*setup.device, bytes);
-    if (!taken.ok()) {
-      return Annotate(taken.status(), absl::StrCat(what, " arena"));
-    }
-    *arena = *std::move(taken);
-    return absl::OkStatus();
+    return Take(bytes, absl::StrCat(what, " arena"), arena);
   };
   EBB_RETURN_IF_ERROR(TakeDisk(wanted));
   EBB_RETURN_IF_ERROR(take(wanted.programs.step_bytes, "step", &step_arena));
@@ -317,14 +364,10 @@ void Trainer::State::TrimArenas() {
   }
 }
 
-// The step arena may have more than the plan needs: it stays out of the books.
 absl::StatusOr<Trainer::State::Executors> Trainer::State::MakeExecutors(
     const PreparedPlan& wanted) const {
   const JobPrograms& programs = wanted.programs;
-  const ArenaView arenas = {state_arena.data(), state_arena.bytes(),
-                            step_arena.data(),  programs.step_bytes,
-                            host_arena.data(),  programs.host_bytes,
-                            disk.get(),         programs.disk_bytes};
+  const ArenaView arenas = Arenas(programs);
   const ExecutorOptions options = {.precision = spec().precision,
                                    .poison = setup.poison,
                                    .offload = setup.offload};
@@ -345,10 +388,14 @@ void Trainer::State::PutInForce(std::unique_ptr<PreparedPlan> plan,
   executors = std::move(made);
   prepared = std::move(plan);
   ladder = std::move(plan_ladder);
-  // It refers to the graph, which came with the plan.
-  model = std::make_unique<ModelState>(
-      prepared->programs.graph, prepared->programs.training,
-      ArenaView{state_arena.data(), state_arena.bytes()});
+  LookAtState();
+}
+
+// It refers to the graph, which came with the plan, and to the arenas.
+void Trainer::State::LookAtState() {
+  model = std::make_unique<ModelState>(prepared->programs.graph,
+                                       prepared->programs.training,
+                                       Arenas(prepared->programs));
 }
 
 absl::Status Trainer::State::FillWeights() {
@@ -365,8 +412,7 @@ absl::Status Trainer::State::FillWeights() {
   }
   const std::string& init_from = spec().checkpoint.init_from;
   if (init_from.empty()) {
-    model->Initialize(spec().seed);
-    return absl::OkStatus();
+    return model->Initialize(spec().seed);
   }
   EBB_ASSIGN_OR_RETURN(const std::vector<std::string> unused,
                        model->ReadWeights(init_from, spec().model));
@@ -380,7 +426,7 @@ absl::Status Trainer::State::FillWeights() {
 
 absl::Status Trainer::State::Train(TrainerObserver& observer) {
   LogStart(observer);
-  observer.OnStarted(state_arena.bytes(), step_arena.bytes(),
+  observer.OnStarted(state->device.bytes(), step_arena.bytes(),
                      prepared->differences);
   if (start_change.rung > 0) {
     start_change.step = last_step + 1;
@@ -516,6 +562,7 @@ absl::Status Trainer::State::ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
   made = take(*prepared);
   if (!made.ok()) return ClimbDown(made.status(), change);
   executors = *std::move(made);
+  LookAtState();
   TrimArenas();
   return absl::OkStatus();
 }
@@ -643,11 +690,14 @@ void Trainer::State::LogStart(TrainerObserver& observer) const {
     observer.OnLog(line);
   }
   for (const std::string& note : start_notes) observer.OnLog(note);
-  if (disk != nullptr) {
+  const auto log_file = [&](const char* what, const DiskFile* file) {
+    if (file == nullptr) return;
     observer.OnLog(absl::StrCat(
-        "values wait in ", disk->directory(), ", ", disk->bytes(), " bytes, ",
-        disk->is_direct() ? "around" : "through", " the page cache"));
-  }
+        what, " in ", file->directory(), ", ", file->bytes(), " bytes, ",
+        file->is_direct() ? "around" : "through", " the page cache"));
+  };
+  log_file("values wait", disk.get());
+  log_file("the optimizer's state waits", state->disk.get());
   for (const std::string& difference : prepared->differences) {
     observer.OnLog(absl::StrCat("plan and program differ: ", difference));
   }

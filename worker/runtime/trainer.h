@@ -122,7 +122,7 @@ struct TrainerSetup {
 struct TrainerFinish {
   absl::Status status;  // CANCELLED after an order
   int64_t last_step = 0;
-  uint64_t weights_hash = 0;
+  uint64_t weights_hash = 0;  // of all parameters in order of their names
 };
 
 // Create, run and destroy on one thread. `train`, `validation`
@@ -144,9 +144,6 @@ class Trainer {
   // Where the bytes of the plan in force and those of its program differ, one
   // line each.
   const std::vector<std::string>& plan_differences() const;
-
-  // 64-bit hash of all parameters in order of their names.
-  uint64_t WeightsHash();
 
  private:
   struct State;
