@@ -45,6 +45,17 @@ static_assert(FromChoice<Policy>(v1::POLICY_AUTO) == Policy::kAuto);
 static_assert(FromChoice<Offload>(v1::OFFLOAD_NONE) == Offload::kNone);
 static_assert(FromChoice<Offload>(v1::OFFLOAD_DISK) == Offload::kDisk);
 
+DType EncodeType(v1::EncodeFormat format) {
+  switch (format) {
+    case v1::ENCODE_FORMAT_BF16:
+      return DType::kBf16;
+    case v1::ENCODE_FORMAT_FP8_E4M3:
+      return DType::kF8E4M3;
+    default:
+      return DType::kNone;
+  }
+}
+
 DType PrecisionType(v1::Precision precision) {
   switch (precision) {
     case v1::PRECISION_BF16:
@@ -89,9 +100,20 @@ absl::StatusOr<Decision> DecisionFromMessage(const v1::Decision& message) {
   decision.seconds = message.seconds();
   decision.flops = message.flops();
   decision.reason = message.reason();
+  const bool is_encoded = message.decision() == kEncodeName;
+  for (const DType format : {DType::kBf16, DType::kF8E4M3}) {
+    if (message.encode_format() == DTypeName(format)) decision.encoded = format;
+  }
+  if (is_encoded != (decision.encoded != DType::kNone)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown encode format: ", message.encode_format(), ": ",
+                     message.value()));
+  }
   for (const ActivationDecision known : kActivationDecisions) {
-    if (message.decision() == ActivationDecisionName(known) &&
-        message.offload_place() == OffloadPlaceName(known)) {
+    const bool has_name =
+        is_encoded ? !IsRecompute(known)
+                   : message.decision() == ActivationDecisionName(known);
+    if (has_name && message.offload_place() == OffloadPlaceName(known)) {
       decision.decision = known;
       return decision;
     }
@@ -169,6 +191,9 @@ absl::StatusOr<JobSpec> JobSpecFromMessage(const v1::JobSpec& spec) {
   job.memory.offload_parameters =
       FromChoice<Offload>(memory.offload_parameters());
   job.memory.offload_dir = memory.offload_dir();
+  job.memory.encode = {
+      {memory.encode().values().begin(), memory.encode().values().end()},
+      EncodeType(memory.encode().format())};
   job.checkpoint.every = spec.checkpoint().every();
   job.checkpoint.keep = spec.checkpoint().keep();
   job.checkpoint.init_from = spec.checkpoint().init_from();
@@ -270,7 +295,10 @@ v1::Plan PlanToMessage(const Plan& plan) {
   for (const Decision& decision : plan.decisions) {
     v1::Decision& copy = *message.add_decisions();
     copy.set_value(RangeName(decision));
-    copy.set_decision(ActivationDecisionName(decision.decision));
+    const bool is_encoded = decision.encoded != DType::kNone;
+    copy.set_decision(is_encoded ? kEncodeName
+                                 : ActivationDecisionName(decision.decision));
+    if (is_encoded) copy.set_encode_format(DTypeName(decision.encoded));
     copy.set_offload_place(OffloadPlaceName(decision.decision));
     copy.set_bytes(decision.bytes);
     copy.set_seconds(decision.seconds);
@@ -369,6 +397,12 @@ v1::Step StepToMessage(const StepReport& report, int attempt,
   rank.set_host_bytes(report.host_bytes);
   rank.set_disk_bytes(report.disk_bytes);
   rank.set_resident_bytes(report.resident_bytes);
+  for (const EncodeError& error : report.encode_errors) {
+    v1::EncodeError& copy = *rank.add_encode_errors();
+    copy.set_value(error.value);
+    copy.set_relative_error(error.relative_error);
+    copy.set_largest_error(error.largest_error);
+  }
   return step;
 }
 

@@ -60,6 +60,8 @@ TEST(Convert, EffectiveSpecToStruct) {
                                          "lr_schedule.decay=linear",
                                          "memory.policy=custom",
                                          "memory.recompute=[gelu]",
+                                         "memory.encode.values=[L*.qkv.y]",
+                                         "memory.encode.format=bf16",
                                          "eval.every=5",
                                          "checkpoint.init_from=/c",
                                          "resources.timeout=1500ms",
@@ -106,6 +108,8 @@ TEST(Convert, EffectiveSpecToStruct) {
   EXPECT_EQ(job->lr_schedule.min_lr, 1e-4);
   EXPECT_EQ(job->memory.policy, Policy::kCustom);
   EXPECT_EQ(job->memory.recompute, std::vector<std::string>{"gelu"});
+  EXPECT_EQ(job->memory.encode.values, std::vector<std::string>{"L*.qkv.y"});
+  EXPECT_EQ(job->memory.encode.format, DType::kBf16);
   EXPECT_EQ(job->memory.budget_bytes, 77);
   EXPECT_EQ(job->memory.host_budget_bytes, 88);
   EXPECT_EQ(job->checkpoint.init_from, "/c");
@@ -139,7 +143,18 @@ Plan MakePlan() {
        .last_layer = 2,
        .decision = ActivationDecision::kOffloadDisk,
        .reason = "slow to compute"},
-      {.value = "embedding.y", .reason = ""}};
+      {.value = "embedding.y", .reason = ""},
+      {.value = "L*.attention.y",
+       .first_layer = 0,
+       .last_layer = 3,
+       .encoded = DType::kF8E4M3,
+       .reason = "small"},
+      {.value = "L*.attention.lse",
+       .first_layer = 0,
+       .last_layer = 2,
+       .decision = ActivationDecision::kOffloadHost,
+       .encoded = DType::kBf16,
+       .reason = "small"}};
   plan.graph_fingerprint = 0xfedcba9876543210;
   plan.policy = Policy::kSqrt;
   plan.group = 2;
@@ -186,6 +201,12 @@ TEST(Convert, PlanThereAndBack) {
   EXPECT_EQ(message.decisions(2).decision(), "offload");
   EXPECT_EQ(message.decisions(2).offload_place(), "disk");
   EXPECT_EQ(message.decisions(3).value(), "embedding.y");
+  EXPECT_EQ(message.decisions(4).decision(), "encode");
+  EXPECT_EQ(message.decisions(4).encode_format(), "fp8_e4m3");
+  EXPECT_EQ(message.decisions(4).offload_place(), "");
+  EXPECT_EQ(message.decisions(5).decision(), "encode");
+  EXPECT_EQ(message.decisions(5).encode_format(), "bf16");
+  EXPECT_EQ(message.decisions(5).offload_place(), "host");
   EXPECT_EQ(message.ranks(0).host_bytes(), 10);
   EXPECT_EQ(message.ranks(0).disk_bytes(), 11);
   EXPECT_EQ(message.ranks(0).memory().size(), size_t{kNumMemoryClasses});
@@ -200,6 +221,10 @@ TEST(Convert, PlanThereAndBack) {
   EXPECT_EQ(back->decisions[0].last_layer, 3);
   EXPECT_EQ(back->decisions[0].decision, ActivationDecision::kRecompute);
   EXPECT_EQ(back->decisions[2].decision, ActivationDecision::kOffloadDisk);
+  EXPECT_EQ(back->decisions[4].decision, ActivationDecision::kKeep);
+  EXPECT_EQ(back->decisions[4].encoded, DType::kF8E4M3);
+  EXPECT_EQ(back->decisions[5].decision, ActivationDecision::kOffloadHost);
+  EXPECT_EQ(back->decisions[5].encoded, DType::kBf16);
   // Nothing is lost on the way.
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
       message, PlanToMessage(*back)));
@@ -214,6 +239,13 @@ TEST(Convert, RefusesPlansItDoesNotKnow) {
   EXPECT_FALSE(PlanFromMessage(message).ok());
   message = PlanToMessage(MakePlan());
   message.mutable_decisions(2)->set_offload_place("moon");
+  EXPECT_FALSE(PlanFromMessage(message).ok());
+  message = PlanToMessage(MakePlan());
+  message.mutable_decisions(0)->set_encode_format("int4");
+  message.mutable_decisions(0)->set_decision("encode");
+  EXPECT_FALSE(PlanFromMessage(message).ok());
+  message = PlanToMessage(MakePlan());
+  message.mutable_decisions(0)->set_encode_format("bf16");
   EXPECT_FALSE(PlanFromMessage(message).ok());
   message = PlanToMessage(MakePlan());
   (*message.mutable_ranks(0)->mutable_memory())["cache"] = 1;
@@ -236,6 +268,7 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
   report.resident_bytes = 9000;
   report.host_bytes = 5000;
   report.disk_bytes = 6000;
+  report.encode_errors = {{"L*.qkv.y", 0.02, 0.5}};
   report.phases.backward = 0.25;
   report.phases.offload_wait = 0.125;
   const RankPlan predicted = MakePlan().ranks[0];
@@ -258,6 +291,10 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
             predicted.memory[MemoryClass::kSaved]);
   EXPECT_EQ(step.ranks(0).saved_bytes(), 4100);
   EXPECT_EQ(step.ranks(0).resident_bytes(), 9000);
+  ASSERT_EQ(step.ranks(0).encode_errors_size(), 1);
+  EXPECT_EQ(step.ranks(0).encode_errors(0).value(), "L*.qkv.y");
+  EXPECT_EQ(step.ranks(0).encode_errors(0).relative_error(), 0.02);
+  EXPECT_EQ(step.ranks(0).encode_errors(0).largest_error(), 0.5);
 }
 
 TEST(Convert, Evaluation) {

@@ -37,7 +37,7 @@ TEST(JsonOutput, StepsInFull) {
       R"("live":{"predicted_bytes":"0","peak_bytes":"0"},)"
       R"("saved":{"predicted_bytes":"0","peak_bytes":"1152921504606846976"}},)"
       R"("host_bytes":"0","disk_bytes":"0","saved_bytes":"0",)"
-      R"("resident_bytes":"0"}],"skipped":false,)"
+      R"("resident_bytes":"0","encode_errors":[]}],"skipped":false,)"
       R"("time":"1970-01-01T00:00:00Z","phase_seconds":{}})");
 }
 

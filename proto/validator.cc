@@ -468,7 +468,8 @@ class Checker {
         memory.offload_optimizer() != v1::OFFLOAD_DISK) {
       Add("memory.offload_dir", memory.offload_dir(),
           "is for offloading to disk, and nothing is offloaded to disk",
-          "set memory.offload or memory.offload_optimizer to disk, or remove it");
+          "set memory.offload or memory.offload_optimizer to disk, or remove "
+          "it");
     }
     if (Usable({"memory.offload_parameters"}) &&
         memory.offload_parameters() == v1::OFFLOAD_DISK) {
@@ -486,6 +487,12 @@ class Checker {
         Add("memory.encode.format", "none",
             "must be set when memory.encode.values names values",
             "write bf16 or fp8_e4m3");
+      } else if (encode.format() == v1::ENCODE_FORMAT_BF16 &&
+                 Usable({"precision"}) &&
+                 full_.precision() == v1::PRECISION_BF16) {
+        Add("memory.encode.format", "bf16",
+            "saves nothing: with precision bf16 values are bf16 already",
+            "write fp8_e4m3, or set precision: fp32");
       }
     }
   }
@@ -669,9 +676,6 @@ class Checker {
     const v1::MemorySpec& memory = full_.memory();
     CheckBuiltChoice("memory.policy", memory.policy(),
                      *v1::Policy_descriptor());
-    CheckBuiltChoice("memory.encode.format", memory.encode().format(),
-                     *v1::EncodeFormat_descriptor(),
-                     "encoding of saved values");
     const v1::ResourceSpec& resources = full_.resources();
     CheckBuiltChoice("resources.device", resources.device(),
                      *v1::DeviceKind_descriptor());

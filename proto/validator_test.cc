@@ -55,6 +55,11 @@ void ExpectMistake(const std::string& field, const std::string& says,
   EXPECT_EQ(violations[0].file(), "");
 }
 
+void AskForEncoding(v1::EncodeFormat format, v1::JobSpec* spec) {
+  spec->mutable_memory()->mutable_encode()->set_format(format);
+  spec->mutable_memory()->mutable_encode()->add_values("gelu");
+}
+
 TEST(Validator, AcceptsGoodSpecs) {
   EXPECT_TRUE(ValidateSpec(GoodSpec()).ok()) << ValidateSpec(GoodSpec());
   EXPECT_TRUE(Validate([](v1::JobSpec* spec) {
@@ -378,12 +383,28 @@ TEST(Validator, MemoryRulesFollowThePolicy) {
                 [](auto* s) { s->mutable_memory()->set_offload_dir("/d"); });
   ExpectMistake("memory.offload_parameters", "must be none or host",
                 [](auto* s) {
-                  s->mutable_memory()->set_offload_parameters(
-                      v1::OFFLOAD_DISK);
+                  s->mutable_memory()->set_offload_parameters(v1::OFFLOAD_DISK);
                 });
   ExpectMistake("memory.encode.format", "must be set", [](auto* s) {
     s->mutable_memory()->mutable_encode()->add_values("gelu");
   });
+  ExpectMistake("memory.encode.values", "must name values", [](auto* s) {
+    s->mutable_memory()->mutable_encode()->set_format(v1::ENCODE_FORMAT_BF16);
+  });
+  ExpectMistake("memory.encode.format",
+                "got bf16: saves nothing: with precision bf16 values are bf16 "
+                "already",
+                [](auto* s) { AskForEncoding(v1::ENCODE_FORMAT_BF16, s); });
+}
+
+TEST(Validator, TakesBothFormatsOfEncoding) {
+  EXPECT_TRUE(Validate([](auto* s) {
+                AskForEncoding(v1::ENCODE_FORMAT_FP8_E4M3, s);
+              }).ok());
+  EXPECT_TRUE(Validate([](auto* s) {
+                AskForEncoding(v1::ENCODE_FORMAT_BF16, s);
+                s->set_precision(v1::PRECISION_FP32);
+              }).ok());
 }
 
 TEST(Validator, TextNeedsItsVocabulary) {
@@ -447,12 +468,6 @@ TEST(Validator, RefusesByNameWhatIsNotBuilt) {
       {"parallel.pipeline",
        [](auto* s) { s->mutable_parallel()->set_pipeline(2); }},
       {"parallel.zero", [](auto* s) { s->mutable_parallel()->set_zero(1); }},
-      {"memory.encode.format",
-       [](auto* s) {
-         s->mutable_memory()->mutable_encode()->set_format(
-             v1::ENCODE_FORMAT_BF16);
-         s->mutable_memory()->mutable_encode()->add_values("gelu");
-       }},
       {"resources.device",
        [](auto* s) {
          s->mutable_resources()->set_device(v1::DEVICE_KIND_CUDA);

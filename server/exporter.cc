@@ -4,6 +4,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "server/job_state.h"
 #include "worker/program/memory_class.h"
 
@@ -45,6 +46,9 @@ constexpr const char* kCategories[] = {
     "recompute",  "workspace", "communication", "runtime", "fragmentation"};
 static_assert(std::size(kCategories) == kNumMemoryClasses);
 
+constexpr const char* kEncodeErrors[] = {"ebb_train_encode_relative_error",
+                                         "ebb_train_encode_largest_error"};
+
 std::string CodeLabel(absl::StatusCode code) {
   const size_t number = static_cast<size_t>(code);
   return number < std::size(kCodes) ? kCodes[number] : "UNKNOWN";
@@ -52,6 +56,11 @@ std::string CodeLabel(absl::StatusCode code) {
 
 std::string ModelLabel(const v1::ModelSpec& model) {
   return model.preset().empty() ? "custom" : model.preset();
+}
+
+// "L*.mlp.act.y" -> "mlp.act.y": the same in all layers.
+std::string ValueLabel(const std::string& value) {
+  return std::string(absl::StripPrefix(value, "L*."));
 }
 
 }  // namespace
@@ -233,6 +242,16 @@ void Exporter::StepStored(const std::string& job_id, int rank,
                 static_cast<double>(part.host_bytes()));
     table_->Set("ebb_train_disk_bytes", {job_id, label},
                 static_cast<double>(part.disk_bytes()));
+    // After a switch other values are encoded, or none.
+    for (const char* family : kEncodeErrors) {
+      table_->RemoveFrom(family, {job_id, label});
+    }
+    for (const v1::EncodeError& error : part.encode_errors()) {
+      const MetricTable::Labels labels = {job_id, label,
+                                          ValueLabel(error.value())};
+      table_->Set(kEncodeErrors[0], labels, error.relative_error());
+      table_->Set(kEncodeErrors[1], labels, error.largest_error());
+    }
     table_->Set("ebb_train_last_step_timestamp_seconds", {job_id, label},
                 static_cast<double>(step.time().seconds()) +
                     1e-9 * step.time().nanos());

@@ -52,6 +52,10 @@ v1::Step Step(int64_t number) {
   (*rank.mutable_memory())["saved"].set_peak_bytes(1000);
   (*rank.mutable_memory())["nonsense"].set_peak_bytes(7);
   rank.set_host_bytes(300);
+  v1::EncodeError& error = *rank.add_encode_errors();
+  error.set_value("L*.mlp.act.y");
+  error.set_relative_error(0.02);
+  error.set_largest_error(0.25);
   step.mutable_time()->set_seconds(1700000000);
   return step;
 }
@@ -133,6 +137,25 @@ TEST_F(ExporterTest, ThePagePassesPromtool) {
   FillAll();
   std::string complaint;
   EXPECT_EQ(CheckPage(&complaint), 0) << complaint;
+}
+
+// The page has what the newest step of each rank says.
+TEST_F(ExporterTest, EncodeErrorsAreTheNewestStepsAlone) {
+  FillAll();
+  const std::string series =
+      "ebb_train_encode_relative_error{job_id=\"aaaaaaaa\",rank=\"0\","
+      "value=\"mlp.act.y\"} 0.02";
+  EXPECT_THAT(table_.Text(), HasSubstr(series));
+  v1::Step exact = Step(2);
+  exact.mutable_ranks(0)->clear_encode_errors();
+  exact.mutable_ranks(0)->set_rank(1);
+  exporter_.StepStored("aaaaaaaa", 1, exact, false);
+  EXPECT_THAT(table_.Text(), HasSubstr(series));
+  exact.mutable_ranks(0)->set_rank(0);
+  exporter_.StepStored("aaaaaaaa", 0, exact, false);
+  EXPECT_THAT(table_.Text(),
+              Not(HasSubstr("ebb_train_encode_relative_error{")));
+  EXPECT_THAT(table_.Text(), Not(HasSubstr("ebb_train_encode_largest_error{")));
 }
 
 TEST_F(ExporterTest, KnownLabelSetsStartAtZero) {

@@ -260,6 +260,17 @@ void MetricTable::Replace(const char* family, const char* label,
   if (series != nullptr) series->value = 1;
 }
 
+void MetricTable::RemoveFrom(const char* family, const Labels& first) {
+  absl::MutexLock lock(&state_->mutex);
+  const auto found = state_->families.find(family);
+  EBB_CHECK(found != state_->families.end());
+  EBB_CHECK(first.size() <= found->second.entry.labels.size());
+  state_->num_series -= static_cast<int>(
+      std::erase_if(found->second.series, [&](const auto& series) {
+        return std::equal(first.begin(), first.end(), series.first.begin());
+      }));
+}
+
 void MetricTable::Remove(const char* label, const std::string& value) {
   absl::MutexLock lock(&state_->mutex);
   for (auto& [name, family] : state_->families) {

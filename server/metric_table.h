@@ -64,6 +64,9 @@ class MetricTable {
   void Replace(const char* family, const char* label, const std::string& value,
                const Labels& labels);
 
+  // Drops all series of the family whose labels begin with these.
+  void RemoveFrom(const char* family, const Labels& first);
+
   // Drops the series of all families that have this value of `label`.
   void Remove(const char* label, const std::string& value);
 

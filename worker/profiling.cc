@@ -33,7 +33,17 @@ constexpr int kTimedSteps = 3;
 
 // The job with few layers and microbatches: with as many layers as fit.
 absl::StatusOr<JobPrograms> LowerSmallJob(JobSpec& spec, const Device& device) {
-  spec.memory = MemorySpec();  // nothing computed again, nothing copied
+  // What single layers encode stands for all of them, which are fewer here.
+  // Else nothing computed again and nothing copied.
+  EncodeSpec encode = std::move(spec.memory.encode);
+  for (std::string& name : encode.values) {
+    const size_t end = name.find_first_not_of("0123456789", 1);
+    if (name[0] == 'L' && end > 1 && end < name.size()) {
+      name.replace(0, end, "L*");
+    }
+  }
+  spec.memory = MemorySpec();
+  spec.memory.encode = std::move(encode);
   spec.eval.every = 0;
   spec.global_batch =
       spec.micro_batch * std::min(kMostMicrobatches, spec.num_microbatches());
@@ -80,11 +90,15 @@ absl::StatusOr<std::map<std::string, double>> ProfileJob(
                                         {.precision = small.precision}));
   RandomTokens tokens(small.model.vocab);
   int64_t num_steps = 0;
+  std::vector<EncodeError> encode_errors;
   const auto run_step = [&]() -> absl::Status {
     if (cancelled()) return absl::CancelledError("the call was given up");
     const StepScalars scalars = {
         .seed = small.seed, .step = ++num_steps, .learning_rate = 1e-4f};
-    return executor->RunStep(scalars, tokens, 0).status();
+    EBB_ASSIGN_OR_RETURN(StepReport report,
+                         executor->RunStep(scalars, tokens, 0));
+    encode_errors = std::move(report.encode_errors);
+    return absl::OkStatus();
   };
   OpTimes times;
   for (int n = 0; n <= kTimedSteps; ++n) {
@@ -103,6 +117,8 @@ absl::StatusOr<std::map<std::string, double>> ProfileJob(
       MeasureCopies(device, named.empty() ? offload_directory : named,
                     DiskPlace(named), run_step));
   means.merge(copies);
+  AddEncodeErrors(program.encode_errors, encode_errors, /*is_of_a_job=*/false,
+                  means);
   return means;
 }
 

@@ -54,6 +54,44 @@ TEST(Profiling, MeasuresEveryOpOfTheJob) {
   }
 }
 
+// Ops that encode are timed like others, and what they lose is kept beside: in
+// a profile that of random tokens, in a job its own.
+TEST(Profiling, MeasuresWhatEncodingLoses) {
+  JobSpec spec = SmallJob();
+  spec.memory.encode = {{"L3.mlp.act.y", "L*.qkv"}, DType::kF8E4M3};
+  CostProfile profile;
+  const TensorType qkv(DType::kF32, 64, 192);
+  const auto find = [&profile](const TensorType& type, DType format) {
+    return FindEncodeError(profile, "L*.qkv.y", type, format);
+  };
+  EXPECT_FALSE(find(qkv, DType::kF8E4M3).has_value());
+  auto times = ProfileJob(spec, Never);
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_THAT(Missing(spec, *times), ::testing::IsEmpty());
+  profile.measured = *times;
+  auto error = find(qkv, DType::kF8E4M3);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_FALSE(error->is_of_a_job);
+  EXPECT_GT(error->relative_error, 0.01);
+  EXPECT_LT(error->relative_error, EncodeErrorBound(DType::kF8E4M3));
+  EXPECT_GT(error->largest_error, 0);
+  EXPECT_FALSE(find(qkv, DType::kBf16).has_value());
+  EXPECT_FALSE(find({DType::kF32, 32, 192}, DType::kF8E4M3).has_value());
+
+  const JobRun run = RunJob(spec);
+  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
+  EXPECT_THAT(Missing(spec, run.op_seconds), ::testing::IsEmpty());
+  profile.measured.insert(run.op_seconds.begin(), run.op_seconds.end());
+  error = find(qkv, DType::kF8E4M3);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_TRUE(error->is_of_a_job);
+  double in_step_4 = 0;
+  for (const EncodeError& own : run.steps[3].encode_errors) {
+    if (own.value == "L*.qkv.y") in_step_4 = own.relative_error;
+  }
+  EXPECT_EQ(error->relative_error, in_step_4);
+}
+
 // A trainer says what ops took in its first steps: the same ops, and together
 // not longer than the steps.
 TEST(Profiling, TrainerReportsTimesOfItsOps) {

@@ -1,5 +1,6 @@
 // `ebb describe`: one job, for people.
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -33,6 +34,42 @@ std::string ModelText(const v1::JobSpec& spec) {
       ", seq_len ", model.seq_len(), ", ",
       json.value("/model/attention"_json_pointer, ""), " attention, dropout ",
       model.dropout(), ", ", json.value("precision", ""));
+}
+
+// That training is not exact; empty: it is.
+std::string EncodingText(const v1::Plan& plan) {
+  for (const v1::Decision& decision : plan.decisions()) {
+    if (decision.encode_format().empty()) continue;
+    return absl::StrCat(
+        decision.encode_format(),
+        ", lossy: gradients and weights are not those of an exact run");
+  }
+  return "";
+}
+
+// What encoding loses, of the rank that loses most; empty: nothing is encoded.
+std::string EncodeErrorText(const v1::Step& step) {
+  std::map<std::string, v1::EncodeError> largest;
+  for (const v1::RankStep& rank : step.ranks()) {
+    for (const v1::EncodeError& error : rank.encode_errors()) {
+      v1::EncodeError& own = largest[error.value()];
+      own.set_relative_error(
+          std::max(own.relative_error(), error.relative_error()));
+      own.set_largest_error(
+          std::max(own.largest_error(), error.largest_error()));
+    }
+  }
+  if (largest.empty()) return "";
+  Table table({{"VALUE"}, {"RELATIVE", true}, {"LARGEST", true}});
+  for (const auto& [value, error] : largest) {
+    table.AddRow({OneLine(value, 200),
+                  absl::StrFormat("%.3g %%", 100 * error.relative_error()),
+                  absl::StrFormat("%.3g", error.largest_error())});
+  }
+  return absl::StrCat(
+      "\nwhat encoding lost in step ", step.step(),
+      " (root mean square relative to the value, and of any element):\n",
+      table.Render(2));
 }
 
 std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
@@ -96,6 +133,7 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
                            FormatFlops(plan.model_flops()), " and recompute ",
                            FormatFlops(plan.recompute_flops()),
                            " a step (attention as full square)"));
+  add("encoding", EncodingText(plan));
   if (job.has_last_switch()) add("switch", SwitchText(job.last_switch()));
   for (const v1::PolicySwitch& pending : job.pending_switches()) {
     add("switch", SwitchText(pending));
@@ -109,6 +147,7 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
                          steps.back().step(), ":\n"),
       PlanMemoryText(plan, steps.empty() ? nullptr : &steps.back()));
   if (!steps.empty()) {
+    text += EncodeErrorText(steps.back());
     Table table = StepTable();
     for (const v1::Step& step : steps) table.AddRow(StepRow(step));
     absl::StrAppend(&text,

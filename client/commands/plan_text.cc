@@ -75,8 +75,11 @@ std::string DecisionTable(const v1::Plan& plan) {
     const std::string place = decision.offload_place().empty()
                                   ? ""
                                   : " to " + decision.offload_place();
+    const std::string format = decision.encode_format().empty()
+                                   ? ""
+                                   : " as " + decision.encode_format();
     table.AddRow(
-        {OneLine(decision.value(), 200), decision.decision() + place,
+        {OneLine(decision.value(), 200), decision.decision() + format + place,
          FormatExactBytes(decision.bytes()), FormatSeconds(decision.seconds()),
          FormatFlops(decision.flops()), OneLine(decision.reason(), 1000)});
   }

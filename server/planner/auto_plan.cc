@@ -57,24 +57,31 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
                                                 const Backend& backend,
                                                 const CostProfile& profile,
                                                 AutoEffort effort) {
-  EBB_ASSIGN_OR_RETURN(const GroupOptions options,
-                       FindGroupOptions(graph, spec, backend, profile));
+  EBB_ASSIGN_OR_RETURN(Encoding encoding,
+                       Encoding::Create(graph, spec.memory.encode));
+  EBB_ASSIGN_OR_RETURN(
+      const GroupOptions options,
+      FindGroupOptions(graph, spec, encoding, backend, profile));
   std::vector<std::vector<Decision>> ways;
   for (const auto& runs : FindCandidates(
            options, graph.num_layers,
            effort == AutoEffort::kWhole ? kNumSizes : kNumCoarseSizes)) {
     ways.push_back(DecisionsOf(graph, options, runs));
+    if (encoding.encodes()) {
+      ways.back() = encoding.Apply(graph, ways.back());
+    }
   }
   // The named policies compete; none of them needs host memory.
   for (const Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,
                               Policy::kFull, Policy::kSqrt}) {
     MemorySpec named;
     named.policy = policy;
+    named.encode = spec.memory.encode;
     EBB_ASSIGN_OR_RETURN(Plan plan, MakePolicyPlan(graph, named));
     ways.push_back(std::move(plan.decisions));
   }
 
-  AutoPlanner planner(graph, profile, spec);
+  AutoPlanner planner(graph, profile, spec, std::move(encoding));
   int64_t evaluation_step_bytes = 0;
   for (std::vector<Decision>& way : ways) {
     Plan plan;
@@ -101,7 +108,8 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
     }
     const RankPlan rank = PredictRank(programs, backend);
     const StepSeconds seconds = SecondsOf(programs.training, profile);
-    planner.least_seconds_ = seconds.total - seconds.recompute - seconds.copies;
+    planner.least_seconds_ =
+        seconds.total - seconds.recompute - seconds.copies - seconds.encoding;
     // What host memory does not hold is no plan; state is there under any.
     if (programs.host_bytes > 0 &&
         rank.host_bytes > spec.memory.host_budget_bytes) {
@@ -166,7 +174,7 @@ AutoPlan AutoPlanner::Choose(int64_t budget_bytes) const {
   const double recompute =
       num_microbatches_ * LeastRecomputeSeconds(*graph_, profile_,
                                                 budget_bytes - fixed_bytes_,
-                                                offload_);
+                                                offload_, encoding_);
   found.bound_seconds = (least_seconds_ + recompute) * (1 - kRounding);
   return found;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -10,6 +11,7 @@
 #include "worker/model/job_spec.h"
 #include "worker/program/cost_profile.h"
 #include "worker/program/plan.h"
+#include "worker/program/policy.h"
 
 namespace ebb {
 
@@ -55,10 +57,11 @@ class AutoPlanner {
   };
 
   AutoPlanner(const Graph& graph, const CostProfile& profile,
-              const JobSpec& spec)
+              const JobSpec& spec, Encoding encoding)
       : graph_(&graph),
         profile_(profile),
         offload_(spec.memory.offload),
+        encoding_(std::move(encoding)),
         num_microbatches_(spec.num_microbatches()) {}
 
   // Leaves those that no other beats, smallest first.
@@ -67,6 +70,7 @@ class AutoPlanner {
   const Graph* graph_;
   CostProfile profile_;
   Offload offload_;
+  Encoding encoding_;
   int num_microbatches_;
   std::vector<Priced> candidates_;
   int64_t fixed_bytes_ = 0;   // of every plan while the head runs

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -78,6 +79,47 @@ JobSpec WithBudget(JobSpec spec, int64_t budget_bytes) {
 
 int64_t PeakOf(const JobSpec& spec) {
   return Planned(spec).ranks[0].peak_bytes;
+}
+
+// Encoded values have their encoded size: plans get smaller than they could
+// without, stay within the budget and above the bound, and monotone.
+TEST(AutoPlan, PlansOnWhatEncodingLeaves) {
+  for (const Offload offload : {Offload::kNone, Offload::kHost}) {
+    JobSpec spec = Gpt(6, AttentionKind::kFused);
+    spec.model.vocab = 512;  // the layers' values decide, not the head's
+    spec.memory.offload = offload;
+    const int64_t exact_none = PeakOf(WithPolicy(spec, Policy::kNone));
+    const Plan exact_least = Planned(WithBudget(spec, 1));
+    spec.memory.encode = {{"gelu", "L*.input"}, DType::kF8E4M3};
+    const int64_t none = PeakOf(WithPolicy(spec, Policy::kNone));
+    const Plan least = Planned(WithBudget(spec, 1));
+    // What waits in host memory leaves little to make smaller.
+    const bool is_kept = offload == Offload::kNone;
+    if (is_kept) {
+      EXPECT_LT(none, exact_none);
+      EXPECT_LT(least.ranks[0].peak_bytes, exact_least.ranks[0].peak_bytes);
+    }
+    double slower = std::numeric_limits<double>::infinity();
+    int64_t smaller = 0;
+    std::set<int64_t> peaks;
+    for (int n = 0; n <= 6; ++n) {
+      const int64_t least_peak = least.ranks[0].peak_bytes;
+      const Plan plan =
+          Planned(WithBudget(spec, least_peak + (none - least_peak) * n / 6));
+      ASSERT_TRUE(plan.fits);
+      EXPECT_LE(plan.ranks[0].peak_bytes, plan.budget_bytes);
+      EXPECT_GE(plan.ranks[0].peak_bytes, smaller);
+      EXPECT_LE(plan.step_seconds, slower);
+      EXPECT_GE(plan.step_seconds, plan.bound_seconds);
+      smaller = plan.ranks[0].peak_bytes;
+      slower = plan.step_seconds;
+      peaks.insert(smaller);
+      EXPECT_THAT(absl::StrJoin(plan.notes, "\n"), HasSubstr("is lossy"));
+    }
+    if (is_kept) {
+      EXPECT_GT(peaks.size(), 3u);
+    }
+  }
 }
 
 // A job with the planner of its candidates.
@@ -476,7 +518,8 @@ TEST(GroupOptions, CostWhatTheirProgramsDo) {
     const CostProfile profile = RooflineProfile(backend);
     auto graph = BuildTrainingGraph(stack.spec);
     ASSERT_TRUE(graph.ok());
-    auto options = FindGroupOptions(*graph, stack.spec, backend, profile);
+    auto options =
+        FindGroupOptions(*graph, stack.spec, Encoding(), backend, profile);
     ASSERT_TRUE(options.ok()) << options.status();
     for (size_t o = 0; o < options->options.size(); ++o) {
       const GroupOption& option = options->options[o];

@@ -8,7 +8,6 @@
 #include "kernels/status.h"
 #include "server/planner/layer_costs.h"
 #include "worker/program/lower.h"
-#include "worker/program/policy.h"
 
 namespace ebb {
 namespace {
@@ -193,12 +192,13 @@ LargestUse LargestUseOf(const Program& program) {
 
 absl::StatusOr<GroupOptions> FindGroupOptions(const Graph& graph,
                                               const JobSpec& spec,
+                                              const Encoding& encoding,
                                               const Backend& backend,
                                               const CostProfile& profile) {
   if (graph.layer.size() > 24) {
     return absl::InternalError("a layer has more than 24 nodes");
   }
-  const LayerCosts layer(graph, profile);
+  const LayerCosts layer(graph, profile, encoding);
   // A program of groups of so many layers alone.
   const auto lower = [&](int num_layers, const auto& decide) {
     Graph alone = graph;
@@ -206,6 +206,9 @@ absl::StatusOr<GroupOptions> FindGroupOptions(const Graph& graph,
     Plan plan;
     plan.graph_fingerprint = alone.Fingerprint();
     plan.decisions = DecideEach(alone, decide);
+    if (encoding.encodes()) {
+      plan.decisions = encoding.Apply(alone, plan.decisions);
+    }
     DecideState(spec.memory, plan.decisions);
     return LowerTraining(alone, plan, spec.optimizer, 1, backend);
   };

@@ -11,6 +11,7 @@
 #include "worker/model/job_spec.h"
 #include "worker/program/cost_profile.h"
 #include "worker/program/plan.h"
+#include "worker/program/policy.h"
 
 namespace ebb {
 
@@ -40,11 +41,13 @@ struct GroupOptions {
 // which the first input alone is kept, computed again as a whole or input by
 // input (ActivationDecision::kRecomputeTwice). With
 // spec.memory.offload a layer may also offload the results of the nodes that
-// are dearest to compute again. Depends on no budget.
+// are dearest to compute again. A value that `encoding` encodes in all layers
+// has its encoded bytes. Depends on no budget.
 // Cost: 2^(nodes of a layer) looks, and one lowering a choice.
 // Errors: those of LowerTraining.
 absl::StatusOr<GroupOptions> FindGroupOptions(const Graph& graph,
                                               const JobSpec& spec,
+                                              const Encoding& encoding,
                                               const Backend& backend,
                                               const CostProfile& profile);
 

@@ -1,15 +1,16 @@
 #include "server/planner/job_bound.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/ops/op_def.h"
 #include "server/planner/rebuild_bound.h"
-#include "worker/program/policy.h"
 
 namespace ebb {
 
 double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
-                             int64_t room, Offload offload) {
+                             int64_t room, Offload offload,
+                             const Encoding& encoding) {
   const auto elsewhere = [&](int64_t bytes) {
     return offload == Offload::kNone
                ? RebuildNode::kCannotRun
@@ -22,7 +23,12 @@ double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
   std::vector<RebuildNode> nodes;
   // The first layer's input; making it again would take the embedding.
   RebuildNode input;
-  input.bytes = AlignUp(graph.values[graph.stream].type.bytes());
+  // The smaller of the two, since what is not read as it is is not encoded.
+  const auto least_bytes = [&](int value, int layer) {
+    return std::min(AlignUp(graph.values[value].type.bytes()),
+                    encoding.KeptBytes(graph, value, layer));
+  };
+  input.bytes = least_bytes(graph.stream, 0);
   input.elsewhere_seconds = elsewhere(input.bytes);
   input.wanted = read[graph.stream];
   for (const Node& node : graph.prologue) {
@@ -55,7 +61,11 @@ double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
           continue;
         }
         RebuildNode result;
-        result.bytes = AlignUp(graph.values[value].type.bytes());
+        // The stream that a layer makes is the next one's input.
+        const int reader = value == graph.stream ? layer + 1 : layer;
+        result.bytes = reader < graph.num_layers
+                           ? least_bytes(value, reader)
+                           : AlignUp(graph.values[value].type.bytes());
         result.elsewhere_seconds = elsewhere(result.bytes);
         result.inputs = {run};
         result.wanted = read[value];

@@ -6,6 +6,7 @@
 #include "worker/model/graph.h"
 #include "worker/model/job_spec.h"
 #include "worker/program/cost_profile.h"
+#include "worker/program/policy.h"
 
 namespace ebb {
 
@@ -17,10 +18,12 @@ namespace ebb {
 // plan within the budget leaves beside gradients, totals and what the head
 // works on. The least seconds of making the rest again are a minimum over all
 // such sets, whatever else a plan does: rebuild_bound.h bounds it. With
-// `offload` values may also wait elsewhere, which costs at least what their
-// copies take from the ops beside them.
+// offload values may also wait elsewhere, which costs at least what their
+// copies take from the ops beside them. What may be encoded takes its encoded
+// bytes.
 // Cost: some minimum cuts over layers x values points.
 double LeastRecomputeSeconds(const Graph& graph, const CostProfile& profile,
-                             int64_t room, Offload offload);
+                             int64_t room, Offload offload,
+                             const Encoding& encoding);
 
 }  // namespace ebb

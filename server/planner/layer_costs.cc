@@ -4,7 +4,6 @@
 
 #include "kernels/ops/op_def.h"
 #include "kernels/status.h"
-#include "worker/program/policy.h"
 
 namespace ebb {
 namespace {
@@ -22,11 +21,21 @@ double ForwardFlops(const Graph& graph, const Node& node) {
       GetOpDef(node.op).forward_flops(node.attrs, types));
 }
 
+// In the layer that takes most.
+int64_t MostKeptBytes(const Graph& graph, int value, const Encoding& encoding) {
+  int64_t bytes = 0;
+  for (int layer = 0; layer < graph.num_layers; ++layer) {
+    bytes = std::max(bytes, encoding.KeptBytes(graph, value, layer));
+  }
+  return bytes;
+}
+
 }  // namespace
 
-LayerCosts::LayerCosts(const Graph& graph, const CostProfile& profile)
+LayerCosts::LayerCosts(const Graph& graph, const CostProfile& profile,
+                       const Encoding& encoding)
     : maker_(graph.values.size(), -1),
-      stream_bytes_(AlignUp(graph.values[graph.stream].type.bytes())) {
+      stream_bytes_(MostKeptBytes(graph, graph.stream, encoding)) {
   EBB_CHECK(graph.layer.size() <= kMostLayerNodes);
   std::vector<bool> read(graph.values.size(), false);
   for (const int value : SavedValues(graph)) read[value] = true;
@@ -52,7 +61,7 @@ LayerCosts::LayerCosts(const Graph& graph, const CostProfile& profile)
         own.makes_stream = true;
         continue;
       }
-      const int64_t bytes = AlignUp(graph.values[value].type.bytes());
+      const int64_t bytes = MostKeptBytes(graph, value, encoding);
       own.bytes += bytes;
       if (read[value]) own.read_bytes += bytes;
     }

@@ -7,6 +7,7 @@
 
 #include "worker/model/graph.h"
 #include "worker/program/cost_profile.h"
+#include "worker/program/policy.h"
 
 namespace ebb {
 
@@ -16,8 +17,10 @@ constexpr int kMostLayerNodes = 63;
 
 class LayerCosts {
  public:
-  // The layer has at most kMostLayerNodes nodes.
-  LayerCosts(const Graph& graph, const CostProfile& profile);
+  // The layer has at most kMostLayerNodes nodes. Values have the bytes in which
+  // they are kept: encoded, in the layer that takes most.
+  LayerCosts(const Graph& graph, const CostProfile& profile,
+             const Encoding& encoding);
 
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
   int64_t stream_bytes() const { return stream_bytes_; }

@@ -42,7 +42,8 @@ class LayerCostsTest : public ::testing::Test {
   }
 
   const Graph graph_ = *BuildTrainingGraph(SmallGpt());
-  const LayerCosts costs_{graph_, RooflineProfile(BuiltInCpuBackend())};
+  const LayerCosts costs_{graph_, RooflineProfile(BuiltInCpuBackend()),
+                          Encoding()};
 };
 
 // The sum after attention is an addition, but without it the product before it

@@ -328,6 +328,45 @@ std::string OffloadNote(const JobSpec& spec, const Plan& plan) {
       ") keeps, which is read again as soon as it is made");
 }
 
+// That bits are no longer exact, and what is not encoded although it is named.
+std::vector<std::string> EncodeNotes(const JobSpec& spec, const Graph& graph,
+                                     const Encoding& encoding,
+                                     const Plan& plan) {
+  std::vector<std::string> encoded, left;
+  for (const Decision& decision : encoding.Apply(graph, plan.decisions)) {
+    int v = 0;
+    while (graph.values[v].name != decision.value) ++v;
+    bool is_named = false;
+    for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
+      is_named = is_named || encoding.FormatOf(v, l) != DType::kNone;
+    }
+    if (!is_named) continue;
+    std::vector<std::string>& list =
+        decision.encoded == DType::kNone ? left : encoded;
+    if (list.empty() || list.back() != decision.value) {
+      list.push_back(decision.value);
+    }
+  }
+  const char* format = DTypeName(spec.memory.encode.format);
+  std::vector<std::string> notes;
+  if (encoded.empty()) {
+    notes.push_back(absl::StrCat("memory.encode ", format,
+                                 " encodes nothing here: what it names is not "
+                                 "kept between forward and backward"));
+    return notes;
+  }
+  notes.push_back(absl::StrCat(
+      "memory.encode ", format,
+      " is lossy: gradients and weights are not those of an exact run, nor the "
+      "same under other policies; the same plan gives the same bits"));
+  if (!left.empty()) {
+    notes.push_back(absl::StrCat(
+        "not encoded, since backward does not read it as forward left it: ",
+        absl::StrJoin(left, ", ")));
+  }
+  return notes;
+}
+
 std::vector<std::string> NotesOn(const Plan& plan, const StepSeconds& seconds,
                                  const Inputs& inputs) {
   std::vector<std::string> notes;
@@ -399,9 +438,17 @@ absl::StatusOr<Plan> PlanJob(const JobSpec& spec, const Backend& backend,
   plan.fits = Fits(chosen.rank, spec.memory);
   plan.ranks = {chosen.rank};
   plan.pareto = std::move(pareto);
-  ExplainDecisions(spec, chosen.programs, profile, plan);
+  EBB_ASSIGN_OR_RETURN(const Encoding encoding,
+                       Encoding::Create(graph, spec.memory.encode));
+  std::vector<std::string> encode_notes;
+  if (encoding.encodes()) {
+    encode_notes = EncodeNotes(spec, graph, encoding, plan);
+  }
+  ExplainDecisions(spec, chosen.programs, profile, encoding, plan);
   plan.notes =
       NotesOn(plan, SecondsOf(chosen.programs.training, profile), inputs);
+  plan.notes.insert(plan.notes.begin(), encode_notes.begin(),
+                    encode_notes.end());
   if (spec.memory.offload != Offload::kNone) {
     plan.notes.push_back(OffloadNote(spec, plan));
   }

@@ -68,6 +68,9 @@ TEST(PlanJob, ShownDecisionsMakeTheSameProgram) {
     JobSpec spec = SmallJob(AttentionKind::kUnfused);
     spec.memory.policy = policy;
     spec.memory.group = policy == Policy::kFull ? 2 : 1;
+    if (policy != Policy::kSqrt) {
+      spec.memory.encode = {{"L*"}, DType::kF8E4M3};
+    }
     const Plan plan = Planned(spec);
     auto programs = LowerJob(spec, plan, BuiltInCpuBackend(), 1);
     ASSERT_TRUE(programs.ok()) << programs.status();
@@ -102,6 +105,76 @@ TEST(PlanJob, SaysWhenSelectiveSavesNothing) {
   spec.model.attention = AttentionKind::kUnfused;
   EXPECT_EQ(absl::StrJoin(Planned(spec).notes, "\n").find("selective saves"),
             std::string::npos);
+}
+
+// What is encoded, what that costs, that bits differ, and the error: the
+// format's bound until one was measured.
+TEST(PlanJob, SaysWhatEncodingFreesCostsAndLoses) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.precision = DType::kF32;
+  const Plan exact = Planned(spec);
+  spec.memory.encode = {{"gelu", "L*.attention_norm.y"}, DType::kF8E4M3};
+  CostProfile profile = RooflineProfile(BuiltInCpuBackend());
+  const auto plan_with = [&] {
+    auto plan = PlanJob(spec, BuiltInCpuBackend(), profile);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return *std::move(plan);
+  };
+  Plan plan = plan_with();
+  int64_t freed = 0;
+  int num_encoded = 0;
+  for (const Decision& decision : plan.decisions) {
+    if (decision.encoded == DType::kNone) continue;
+    ++num_encoded;
+    freed += decision.bytes;
+    EXPECT_GT(decision.seconds, 0);
+    EXPECT_GT(decision.flops, 0);
+    EXPECT_THAT(decision.reason, HasSubstr("kept as fp8_e4m3 of "));
+    EXPECT_THAT(decision.reason,
+                HasSubstr("error: at most 6.2 % of an element that is not tiny "
+                          "beside its row's largest, not measured yet"));
+  }
+  EXPECT_EQ(num_encoded, 2);
+  EXPECT_EQ(exact.ranks[0].saved_bytes - plan.ranks[0].saved_bytes, freed);
+  EXPECT_EQ(plan.recompute_flops, exact.recompute_flops);
+  EXPECT_EQ(plan.model_flops, exact.model_flops);
+  EXPECT_GT(plan.step_seconds, exact.step_seconds);
+  EXPECT_THAT(absl::StrJoin(plan.notes, "\n"),
+              HasSubstr("memory.encode fp8_e4m3 is lossy"));
+
+  // 4 x 32 rows of a microbatch.
+  EncodeErrors encoded;
+  encoded.values = {"L*.mlp.act.y"};
+  encoded.types = {{DType::kF32, 128, 256}};
+  encoded.format = DType::kF8E4M3;
+  AddEncodeErrors(encoded, {{"L*.mlp.act.y", 0.03, 0.5}}, false,
+                  profile.measured);
+  const auto reason = [&plan] {
+    for (const Decision& decision : plan.decisions) {
+      if (decision.value == "L*.mlp.act.y") return decision.reason;
+    }
+    return std::string();
+  };
+  plan = plan_with();
+  EXPECT_THAT(reason(), HasSubstr("error: 3 % root mean square, 0.5 at most, "
+                                  "measured on random weights and tokens"));
+  AddEncodeErrors(encoded, {{"L*.mlp.act.y", 0.02, 0.25}}, true,
+                  profile.measured);
+  plan = plan_with();
+  EXPECT_THAT(reason(), HasSubstr("error: 2 % root mean square, 0.25 at most, "
+                                  "measured while a job of this shape"));
+
+  // What is not kept is not encoded, and the plan says so.
+  spec.memory.policy = Policy::kFull;
+  EXPECT_THAT(absl::StrJoin(Planned(spec).notes, "\n"),
+              HasSubstr("memory.encode fp8_e4m3 encodes nothing here"));
+  spec.memory.encode.values.push_back("L*");
+  EXPECT_THAT(absl::StrJoin(Planned(spec).notes, "\n"),
+              HasSubstr("not encoded, since backward does not read it as "
+                        "forward left it: L*.attention_norm.y"));
+  spec.memory.encode.values = {"nothing"};
+  EXPECT_EQ(PlanJob(spec, BuiltInCpuBackend(), profile).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(PlanJob, MisfitNamesShortfallAndWhatFits) {

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/ops/decode.h"
+#include "kernels/ops/encode.h"
 #include "kernels/ops/op_def.h"
 #include "server/planner/layer_costs.h"
 #include "server/planner/quantity_text.h"
@@ -76,12 +78,12 @@ class Values {
   std::set<int> saved_;
 };
 
-// What is computed again for a value, of one microbatch.
-struct RecomputeCost {
+// What is done for a value beside the exact step's work, of one microbatch.
+struct AddedCost {
   double flops = 0;
   double seconds = 0;
 };
-using RecomputeCosts = std::map<std::pair<std::string, int>, RecomputeCost>;
+using RecomputeCosts = std::map<std::pair<std::string, int>, AddedCost>;
 
 // By (name, layer). A node with several outputs counts at the first that the
 // plan drops.
@@ -134,10 +136,12 @@ struct Rivals {
 
 class Explainer {
  public:
-  Explainer(const Graph& graph, const CostProfile& profile, const Plan& plan)
+  Explainer(const Graph& graph, const CostProfile& profile,
+            const Encoding& encoding, const Plan& plan)
       : graph_(graph),
         values_(graph),
-        layer_(graph, profile),
+        layer_(graph, profile, encoding),
+        profile_(profile),
         plan_(plan),
         held_(graph.num_layers) {
     for (const Decision& decision : plan.decisions) {
@@ -193,6 +197,60 @@ class Explainer {
         facts.readers.empty()
             ? std::string()
             : absl::StrCat(" until the backward pass of ", facts.readers));
+  }
+
+  // Frees bytes; and what it loses, as far as that is known.
+  std::string ReasonToEncode(int value, const Decision& decision) const {
+    const TensorType& type = graph_.values[value].type;
+    const char* format = DTypeName(decision.encoded);
+    std::string reason = absl::StrCat(
+        IsOffload(decision.decision)
+            ? absl::StrCat("waits in ", OffloadPlaceName(decision.decision))
+            : std::string("kept"),
+        " as ", format, " of ", BytesText(EncodedBytes(type, decision.encoded)),
+        " instead of ", BytesText(AlignUp(type.bytes())),
+        " a layer between its last reader in forward and its first in backward",
+        value == graph_.stream || !values_[value].is_first
+            ? std::string()
+            : absl::StrCat(
+                  "; making it again would take ",
+                  SecondsText(PriceAt(value, decision.first_layer).seconds),
+                  " a layer and microbatch"));
+    const auto error =
+        FindEncodeError(profile_, decision.value, type, decision.encoded);
+    if (!error.has_value()) {
+      return absl::StrCat(
+          reason, "; error: ",
+          absl::StrFormat("at most %.2g %%",
+                          100 * EncodeErrorBound(decision.encoded)),
+          " of an element that is not tiny beside its row's largest, not "
+          "measured yet");
+    }
+    return absl::StrCat(
+        reason, "; error: ",
+        absl::StrFormat("%.3g %% root mean square, %.3g at most, measured ",
+                        100 * error->relative_error, error->largest_error),
+        error->is_of_a_job ? "while a job of this shape trained"
+                           : "on random weights and tokens");
+  }
+
+  // What encoding and decoding a value of one layer takes.
+  AddedCost CostToEncode(int value, DType format) const {
+    AddedCost cost;
+    const TensorType& type = graph_.values[value].type;
+    const bool has_scale = format == DType::kF8E4M3;
+    std::vector<TensorType> types(encode::kNumSlots);
+    types[encode::kX] = type;
+    types[encode::kCode] = type.WithDType(format);
+    if (has_scale) types[encode::kScale] = encode::ScaleType(type);
+    types[encode::kError] = {DType::kF64, encode::kNumErrors};
+    Add(Op::kEncode, {.result = format}, types, cost);
+    types.assign(decode::kNumSlots, {});
+    types[decode::kX] = type;
+    types[decode::kCode] = type.WithDType(format);
+    if (has_scale) types[decode::kScale] = encode::ScaleType(type);
+    Add(Op::kDecode, {.result = type.dtype}, types, cost);
+    return cost;
   }
 
   std::string ReasonToRecompute(int value, const Decision& decision) const {
@@ -271,9 +329,15 @@ class Explainer {
     return rivals;
   }
 
+  void Add(Op op, const OpAttrs& attrs, Types types, AddedCost& cost) const {
+    cost.flops += static_cast<double>(GetOpDef(op).forward_flops(attrs, types));
+    cost.seconds += OpSeconds(op, attrs, types, 0, profile_);
+  }
+
   const Graph& graph_;
   const Values values_;
   const LayerCosts layer_;
+  const CostProfile& profile_;
   const Plan& plan_;
   std::vector<NodeSet> held_;             // [layer]: kept or offloaded
   mutable std::map<int, Rivals> rivals_;  // by layer
@@ -322,9 +386,10 @@ void ExplainState(const Program& program, const CostProfile& profile,
 }  // namespace
 
 void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
-                      const CostProfile& profile, Plan& plan) {
+                      const CostProfile& profile, const Encoding& encoding,
+                      Plan& plan) {
   const Graph& graph = programs.graph;
-  const Explainer explainer(graph, profile, plan);
+  const Explainer explainer(graph, profile, encoding, plan);
   const RecomputeCosts recompute = FindRecomputeCosts(programs, plan, profile);
   std::vector<Decision> explained;
   for (Decision decision : plan.decisions) {
@@ -336,7 +401,15 @@ void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
     const int value = explainer.values().IndexOf(decision.value);
     decision.bytes = explainer.values()[value].bytes *
                      (decision.last_layer - decision.first_layer + 1);
-    if (decision.decision == ActivationDecision::kKeep) {
+    if (decision.encoded != DType::kNone) {
+      const int layers = decision.last_layer - decision.first_layer + 1;
+      const AddedCost cost = explainer.CostToEncode(value, decision.encoded);
+      decision.bytes -=
+          layers * EncodedBytes(graph.values[value].type, decision.encoded);
+      decision.flops = cost.flops * layers * spec.num_microbatches();
+      decision.seconds = cost.seconds * layers * spec.num_microbatches();
+      decision.reason = explainer.ReasonToEncode(value, decision);
+    } else if (decision.decision == ActivationDecision::kKeep) {
       if (!explainer.values().IsReadByBackward(value)) continue;
       decision.reason = explainer.ReasonToKeep(value, decision);
     } else if (IsOffload(decision.decision)) {

@@ -6,6 +6,7 @@
 #include "worker/program/cost_profile.h"
 #include "worker/program/job_programs.h"
 #include "worker/program/plan.h"
+#include "worker/program/policy.h"
 
 namespace ebb {
 
@@ -13,6 +14,7 @@ namespace ebb {
 // those that say nothing: on a value that nobody reads later. `programs` are
 // the plan's.
 void ExplainDecisions(const JobSpec& spec, const JobPrograms& programs,
-                      const CostProfile& profile, Plan& plan);
+                      const CostProfile& profile, const Encoding& encoding,
+                      Plan& plan);
 
 }  // namespace ebb

@@ -73,6 +73,12 @@ struct LrScheduleSpec {
   double min_lr = 0;
 };
 
+// Lossy encoding of saved values, only on request.
+struct EncodeSpec {
+  std::vector<std::string> values;  // names of ops or, with *, of values
+  DType format = DType::kNone;      // or kBf16, kF8E4M3
+};
+
 struct MemorySpec {
   Policy policy = Policy::kNone;
   int group = 1;
@@ -81,6 +87,7 @@ struct MemorySpec {
   Offload offload_optimizer = Offload::kNone;
   Offload offload_parameters = Offload::kNone;
   std::string offload_dir;  // empty: in the attempt's directory
+  EncodeSpec encode;
   int64_t budget_bytes = 0;
   int64_t host_budget_bytes = 0;
 };

@@ -10,9 +10,20 @@
 namespace ebb {
 namespace {
 
-using LayerDecisions = std::vector<ActivationDecision>;  // [value]
+// Of one layer, by value.
+struct LayerDecisions {
+  std::vector<ActivationDecision> decisions;
+  std::vector<DType> formats;
+};
 
-// [layer][value]
+// Whether encode takes elements of this type to `format`.
+bool CanEncode(DType type, DType format) {
+  return (type == DType::kF32 && format == DType::kBf16) ||
+         ((type == DType::kF32 || type == DType::kBf16) &&
+          format == DType::kF8E4M3);
+}
+
+// By layer.
 absl::StatusOr<std::vector<LayerDecisions>> ReadDecisions(const Graph& graph,
                                                           const Plan& plan) {
   std::unordered_map<std::string, int> activations;
@@ -22,9 +33,11 @@ absl::StatusOr<std::vector<LayerDecisions>> ReadDecisions(const Graph& graph,
       activations[value.name] = static_cast<int>(v);
     }
   }
-  std::vector<LayerDecisions> decisions(
+  const size_t num_values = graph.values.size();
+  std::vector<LayerDecisions> layers(
       graph.num_layers,
-      LayerDecisions(graph.values.size(), ActivationDecision::kKeep));
+      {std::vector<ActivationDecision>(num_values, ActivationDecision::kKeep),
+       std::vector<DType>(num_values, DType::kNone)});
   for (const Decision& decision : plan.decisions) {
     if (IsOnState(decision.value)) continue;
     auto it = activations.find(decision.value);
@@ -48,15 +61,24 @@ absl::StatusOr<std::vector<LayerDecisions>> ReadDecisions(const Graph& graph,
       return absl::InvalidArgumentError(absl::StrCat(
           "inputs of layers are not recomputed twice: ", decision.value));
     }
+    if (decision.encoded != DType::kNone &&
+        (IsRecompute(decision.decision) ||
+         !CanEncode(graph.values[it->second].type.dtype, decision.encoded))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("decision on ", decision.value, ": ",
+                       ActivationDecisionName(decision.decision),
+                       ", encoded as ", DTypeName(decision.encoded)));
+    }
     for (int l = decision.first_layer; l <= decision.last_layer; ++l) {
-      decisions[l][it->second] = decision.decision;
+      layers[l].decisions[it->second] = decision.decision;
+      layers[l].formats[it->second] = decision.encoded;
     }
   }
-  if (ActivationDecision& first = decisions[0][graph.stream];
+  if (ActivationDecision& first = layers[0].decisions[graph.stream];
       IsRecompute(first)) {
     first = ActivationDecision::kKeep;
   }
-  return decisions;
+  return layers;
 }
 
 // Gives the last group of a segment its own where the next segment's inputs
@@ -65,11 +87,18 @@ std::vector<LayerSegment> SplitWhereInputsMove(
     const Graph& graph, std::vector<LayerSegment> segments) {
   std::vector<LayerSegment> split;
   for (size_t s = 0; s < segments.size(); ++s) {
-    const ActivationDecision next = s + 1 < segments.size()
+    const bool has_next = s + 1 < segments.size();
+    const ActivationDecision next = has_next
                                         ? segments[s + 1].input_decision(graph)
                                         : ActivationDecision::kKeep;
+    const DType next_format =
+        has_next ? segments[s + 1].input_format(graph) : DType::kNone;
     LayerSegment segment = std::move(segments[s]);
-    if (segment.count == 1 || segment.input_decision(graph) == next) {
+    // An encoded input has its own place wherever its codes are.
+    const bool goes_on =
+        segment.input_format(graph) == next_format &&
+        (next_format != DType::kNone || segment.input_decision(graph) == next);
+    if (segment.count == 1 || goes_on) {
       split.push_back(std::move(segment));
       continue;
     }
@@ -112,25 +141,27 @@ constexpr int kMaxSpelledLayers = 256;
 
 absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
                                                        const Plan& plan) {
-  EBB_ASSIGN_OR_RETURN(const std::vector<LayerDecisions> decisions,
+  EBB_ASSIGN_OR_RETURN(const std::vector<LayerDecisions> layers,
                        ReadDecisions(graph, plan));
   std::vector<LayerSegment> segments;
   for (int start = 0; start < graph.num_layers;) {
     int end = start + 1;
     while (end < graph.num_layers &&
-           IsRecompute(decisions[end][graph.stream])) {
+           IsRecompute(layers[end].decisions[graph.stream])) {
       ++end;
     }
-    std::vector<LayerDecisions> group(decisions.begin() + start,
-                                      decisions.begin() + end);
-    if (!segments.empty() && segments.back().decisions == group) {
+    LayerSegment segment;
+    segment.first_layer = start;
+    segment.period = end - start;
+    segment.count = 1;
+    for (int layer = start; layer < end; ++layer) {
+      segment.decisions.push_back(layers[layer].decisions);
+      segment.formats.push_back(layers[layer].formats);
+    }
+    if (!segments.empty() && segments.back().decisions == segment.decisions &&
+        segments.back().formats == segment.formats) {
       ++segments.back().count;
     } else {
-      LayerSegment segment;
-      segment.first_layer = start;
-      segment.period = end - start;
-      segment.count = 1;
-      segment.decisions = std::move(group);
       segments.push_back(std::move(segment));
     }
     start = end;

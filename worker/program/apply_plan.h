@@ -15,8 +15,8 @@ namespace ebb {
 // groups with equal decisions form a segment. The stream's first instance is
 // never computed again, its last is kept. A group writes the next one's input
 // to where the next segment has it, so the last group is a segment of its own
-// where inputs of the next one are offloaded and its own are not, or the other
-// way round. Cost: layers x values.
+// where inputs of the next one are offloaded, or encoded, and its own are not,
+// or the other way round. Cost: layers x values.
 // Errors: INVALID_ARGUMENT for a decision on a value that is no activation of
 // the layers, or on layers that do not exist.
 absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,

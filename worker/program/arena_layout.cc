@@ -154,11 +154,6 @@ PlacedRange RecordLines(const Draft& draft, int segment,
   return lines;
 }
 
-bool IsGroupInput(const Draft& draft, const Storage& storage) {
-  return storage.key.value == draft.graph->stream &&
-         storage.key.layer_in_group == 0;
-}
-
 // Copies off the device: one record a group, one segment after the other, the
 // group's input first.
 Layout::Records LayOutRecords(const Draft& draft, Home home,
@@ -172,7 +167,7 @@ Layout::Records LayOutRecords(const Draft& draft, Home home,
       for (size_t i = 0; i < draft.storages.size(); ++i) {
         const Storage& storage = draft.storages[i];
         if (storage.home != home || storage.key.segment != s ||
-            IsGroupInput(draft, storage) != input) {
+            draft.IsGroupInput(storage.key) != input) {
           continue;
         }
         offset[i] = base + record;
@@ -206,7 +201,7 @@ Layout LayOut(const Draft& draft) {
       }
     }
     const auto is_input = [&](int i) {
-      return IsGroupInput(draft, draft.storages[i]);
+      return draft.IsGroupInput(draft.storages[i].key);
     };
     std::stable_sort(entries.begin(), entries.end(), [&](int a, int b) {
       if (is_input(a) != is_input(b)) return is_input(a);

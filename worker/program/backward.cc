@@ -83,6 +83,9 @@ int Drafter::MakeResident(const ValueRef& ref, const Place& place) {
   const StorageKey key = KeyOf(ref, place.block->segment, place.layer_in_group);
   const Value& value = graph_.values[key.value];
   if (value.kind != ValueKind::kActivation) return StorageOf(key);
+  if (draft_.FormatOf(key) != DType::kNone) {
+    return StorageOf(WithContent(key, Content::kDecoded));
+  }
   if (IsOffload(DecisionOn(key))) {
     return StorageOf(WithContent(key, Content::kPrefetched));
   }

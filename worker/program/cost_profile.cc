@@ -1,6 +1,7 @@
 #include "worker/program/cost_profile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -107,6 +108,60 @@ void CostProfile::TakeMeasured(std::map<std::string, double> seconds,
   take(DiskPlace(offload_dir), disk);
 }
 
+namespace {
+
+std::string TypeKey(const TensorType& type) {
+  std::string key = absl::StrCat(DTypeName(type.dtype), "[");
+  for (int d = 0; d < type.rank; ++d) absl::StrAppend(&key, type.dims[d], ",");
+  key.back() = ']';
+  return key;
+}
+
+std::string ErrorKey(const char* which, const std::string& value,
+                     const TensorType& type, DType format, bool is_of_a_job) {
+  return absl::StrCat(which, " error of ", value, " ", TypeKey(type), " as ",
+                      DTypeName(format), is_of_a_job ? "" : ", random");
+}
+
+}  // namespace
+
+void AddEncodeErrors(const EncodeErrors& encoded,
+                     const std::vector<EncodeError>& errors, bool is_of_a_job,
+                     std::map<std::string, double>& measured) {
+  for (size_t i = 0; i < errors.size(); ++i) {
+    // Times are kept beside them, and of those 0 is none.
+    if (!(errors[i].relative_error > 0) ||
+        !std::isfinite(errors[i].largest_error)) {
+      continue;
+    }
+    const auto key = [&](const char* which) {
+      return ErrorKey(which, errors[i].value, encoded.types[i], encoded.format,
+                      is_of_a_job);
+    };
+    measured[key("relative")] = errors[i].relative_error;
+    measured[key("largest")] = errors[i].largest_error;
+  }
+}
+
+std::optional<MeasuredError> FindEncodeError(const CostProfile& profile,
+                                             const std::string& value,
+                                             const TensorType& type,
+                                             DType format) {
+  for (const bool is_of_a_job : {true, false}) {
+    const auto find = [&](const char* which) {
+      return profile.measured.find(
+          ErrorKey(which, value, type, format, is_of_a_job));
+    };
+    const auto relative = find("relative"), largest = find("largest");
+    if (relative == profile.measured.end() ||
+        largest == profile.measured.end()) {
+      continue;
+    }
+    return MeasuredError{relative->second, largest->second, is_of_a_job};
+  }
+  return std::nullopt;
+}
+
 std::string OpKey(Op op, const OpAttrs& attrs, Types types, uint32_t bound) {
   const OpDef& def = GetOpDef(op);
   std::string key = absl::StrCat(def.name, bound == 0 ? " forward" : " d(");
@@ -119,10 +174,7 @@ std::string OpKey(Op op, const OpAttrs& attrs, Types types, uint32_t bound) {
       key += " -";
       continue;
     }
-    absl::StrAppend(&key, " ", DTypeName(type.dtype), "[");
-    for (int d = 0; d < type.rank; ++d)
-      absl::StrAppend(&key, type.dims[d], ",");
-    key.back() = ']';
+    absl::StrAppend(&key, " ", TypeKey(type));
   }
   if (attrs.num_heads > 0) {
     absl::StrAppend(&key, " heads ", attrs.num_heads, "/", attrs.num_kv_heads);
@@ -250,6 +302,9 @@ StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
       if (measured) seconds.measured += times * own;
       if (instruction.phase == Phase::kRecompute) {
         seconds.recompute += times * own;
+      }
+      if (instruction.op == Op::kEncode || instruction.op == Op::kDecode) {
+        seconds.encoding += times * own;
       }
     }
     const double added = copies.Beside(ops);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "kernels/ops/op_def.h"
 #include "worker/model/graph.h"
 #include "worker/program/program.h"
+#include "worker/program/step_report.h"
 
 namespace ebb {
 
@@ -75,6 +77,32 @@ std::string DiskPlace(const std::string& offload_dir);
 std::string CopyKey(const std::string& place);
 std::string CopyLossKey(const std::string& place);
 
+// What encoding a value loses, as a step measured it.
+struct MeasuredError {
+  double relative_error = 0;  // as EncodeError's
+  double largest_error = 0;
+  // Of a job's own step; else of a step on random weights and tokens.
+  bool is_of_a_job = false;
+};
+
+// Adds to `measured` what a step's encoding lost, under keys of its own; but
+// nothing where it lost nothing.
+void AddEncodeErrors(const EncodeErrors& encoded,
+                     const std::vector<EncodeError>& errors, bool is_of_a_job,
+                     std::map<std::string, double>& measured);
+
+// That of a value of this name and type, the job's own if there is one.
+std::optional<MeasuredError> FindEncodeError(const CostProfile& profile,
+                                             const std::string& value,
+                                             const TensorType& type,
+                                             DType format);
+
+// The most that an element which is not tiny beside its row's largest loses,
+// relative to itself: half a unit of the mantissa's last bit.
+constexpr double EncodeErrorBound(DType format) {
+  return format == DType::kBf16 ? 1.0 / 256 : 1.0 / 16;
+}
+
 // Rates that machines of this kind reach, for all threads together: what the
 // bench measures on AVX-512 and published peaks elsewhere.
 CostProfile RooflineProfile(const Backend& backend);
@@ -106,11 +134,12 @@ struct InstructionTypes {
 
 // Seconds of a step, and of these those of what is computed again, those that
 // copies add (what of them the ops of the same block do not hide, and what they
-// take from those), and of ops that were measured.
+// take from those), of encoding and decoding, and of ops that were measured.
 struct StepSeconds {
   double total = 0;
   double recompute = 0;
   double copies = 0;
+  double encoding = 0;
   double measured = 0;
 };
 StepSeconds SecondsOf(const Program& program, const CostProfile& profile);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/ops/encode.h"
 #include "kernels/status.h"
 
 namespace ebb {
@@ -12,6 +13,19 @@ int Draft::Add(Storage storage) {
   EBB_CHECK(added);
   storages.push_back(std::move(storage));
   return id;
+}
+
+TensorType Draft::TypeOf(const StorageKey& key) const {
+  const TensorType& type = graph->values[key.value].type;
+  switch (key.part) {
+    case EncodedPart::kNone:
+      break;
+    case EncodedPart::kCode:
+      return type.WithDType(FormatOf(key));
+    case EncodedPart::kScale:
+      return encode::ScaleType(type);
+  }
+  return type;
 }
 
 }  // namespace ebb

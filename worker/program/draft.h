@@ -50,6 +50,7 @@ enum class Content : uint8_t {
                 // input of the group only
   kPrefetched,  // the same, copied back; of a parameter: brought to where it is
                 // computed with, version 1 + the block
+  kDecoded,     // the same, decoded from the form in which it was kept
   kHostCopy,    // the same in host memory or on disk
   kGradient,    // of an activation or a parameter
   kMaster,      // of a parameter that is stored narrower than fp32
@@ -73,6 +74,9 @@ constexpr int kNumTotals = 4;
 // and not held until the layer's own backward.
 constexpr int kOnTheWay = 1;
 
+// What of an encoded value a storage holds.
+enum class EncodedPart : uint8_t { kNone, kCode, kScale };
+
 // Identity of a storage. `layer_in_group` counts from the start of the group.
 // `version` tells partial gradients of one value apart.
 struct StorageKey {
@@ -81,6 +85,8 @@ struct StorageKey {
   int segment = kOutsideLayers;
   int layer_in_group = 0;
   int version = 0;
+  // kValue, kHostCopy and kPrefetched: of the value's encoded form.
+  EncodedPart part = EncodedPart::kNone;
   auto operator<=>(const StorageKey&) const = default;
 };
 
@@ -184,8 +190,18 @@ struct LayerSegment {
   // [layer in group][value]
   std::vector<std::vector<ActivationDecision>> decisions;
 
+  // The same: in what elements the value is kept or offloaded.
+  std::vector<std::vector<DType>> formats;
+
   ActivationDecision decision(int layer_in_group, int value) const {
     return decisions[layer_in_group][value];
+  }
+  // kNone: not encoded.
+  DType format(int layer_in_group, int value) const {
+    return formats[layer_in_group][value];
+  }
+  DType input_format(const Graph& graph) const {
+    return formats[0][graph.stream];
   }
   // Of the input of the groups.
   ActivationDecision input_decision(const Graph& graph) const {
@@ -215,6 +231,7 @@ struct Draft {
   int norm_total = -1;
   int gradient_norm = -1;
   int clip_scale = -1;
+  EncodeErrors encode_errors;
   int logits = -1;  // sampling; of this type
   TensorType logits_type;
   int64_t state_bytes = 0;
@@ -222,6 +239,20 @@ struct Draft {
   int64_t disk_state_bytes = 0;
   int64_t fixed_step_bytes = 0;   // totals and gradients
   int64_t update_step_bytes = 0;  // end of the places of Home::kUpdate
+
+  // In what elements the value of this key is kept; kNone: as it is.
+  DType FormatOf(const StorageKey& key) const {
+    return key.segment < 0 || key.segment >= static_cast<int>(segments.size())
+               ? DType::kNone
+               : segments[key.segment].format(key.layer_in_group, key.value);
+  }
+  // Of an activation's storage.
+  TensorType TypeOf(const StorageKey& key) const;
+  // A key of the first input of a group of layers.
+  bool IsGroupInput(const StorageKey& key) const {
+    return key.value == graph->stream && key.layer_in_group == 0 &&
+           key.part == EncodedPart::kNone;
+  }
 
   // Returns the storage with this key, or -1.
   int Find(const StorageKey& key) const {

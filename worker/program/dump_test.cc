@@ -28,6 +28,7 @@ struct Case {
   DType precision = DType::kF32;
   Offload offload_optimizer = Offload::kNone;
   Offload offload_parameters = Offload::kNone;
+  EncodeSpec encode = {};
 };
 
 class Golden : public testing::TestWithParam<Case> {};
@@ -71,6 +72,7 @@ TEST_P(Golden, TrainingProgram) {
   memory.offload = c.offload;
   memory.offload_optimizer = c.offload_optimizer;
   memory.offload_parameters = c.offload_parameters;
+  memory.encode = c.encode;
   auto plan = MakePolicyPlan(*graph, memory);
   ASSERT_TRUE(plan.ok()) << plan.status();
   auto program =
@@ -96,7 +98,14 @@ INSTANTIATE_TEST_SUITE_P(
              false, Offload::kNone, DType::kBf16, Offload::kHost},
         Case{"parameters_offload", AttentionKind::kFused, Policy::kCheap, 1,
              false, Offload::kNone, DType::kF32, Offload::kNone,
-             Offload::kHost}),
+             Offload::kHost},
+        Case{"fused_selective_encode", AttentionKind::kFused,
+             Policy::kSelective, 1, false, Offload::kNone, DType::kF32,
+             Offload::kNone, Offload::kNone,
+             EncodeSpec{{"L*"}, DType::kF8E4M3}},
+        Case{"llama_full_encode_offload", AttentionKind::kFused, Policy::kFull,
+             1, true, Offload::kHost, DType::kF32, Offload::kNone,
+             Offload::kNone, EncodeSpec{{"L*"}, DType::kBf16}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(GoldenEvaluation, Program) {

@@ -100,8 +100,7 @@ class Analysis {
       }
       const Value& value = draft_.graph->values[key.value];
       if (value.kind != ValueKind::kActivation) continue;
-      const bool is_input =
-          key.value == draft_.graph->stream && key.layer_in_group == 0;
+      const bool is_input = draft_.IsGroupInput(key);
       if (!storage.read_in_backward && !is_input) continue;
       storage.memory_class = MemoryClass::kSaved;
       if (key.segment < 0) continue;
@@ -340,10 +339,12 @@ class Analysis {
       const int id = static_cast<int>(s);
       // A copy in begins the life of what backward reads, the wait for a copy
       // out ends that of its source: both are in the lists already.
+      StorageKey copy = storage.key;
+      copy.content = Content::kHostCopy;
       const bool begins_by_copy = storage.home == Home::kStaged &&
                                   storage.key.content == Content::kPrefetched;
-      const bool ends_by_copy =
-          storage.home == Home::kStaged && !begins_by_copy;
+      const bool ends_by_copy = storage.home == Home::kStaged &&
+                                !begins_by_copy && draft_.Find(copy) >= 0;
       if (storage.takes_over < 0 && !begins_by_copy) {
         lines_[storage.first_line]->allocates.push_back(id);
       }

@@ -14,6 +14,7 @@
 #include "worker/program/apply_plan.h"
 #include "worker/program/arena_layout.h"
 #include "worker/program/drafter.h"
+#include "worker/program/encode.h"
 #include "worker/program/fuse.h"
 #include "worker/program/liveness.h"
 #include "worker/program/offload.h"
@@ -300,6 +301,7 @@ absl::StatusOr<Program> Emit(const Draft& draft, const Layout& layout,
   program.parameters = draft.parameters;
   program.loss_total = draft.storages[draft.loss_total].address;
   program.gradient_norm = draft.storages[draft.gradient_norm].address;
+  program.encode_errors = draft.encode_errors;
   program.clip_scale = draft.storages[draft.clip_scale].address;
   if (draft.logits >= 0) {
     program.logits = draft.storages[draft.logits].address;
@@ -346,6 +348,7 @@ absl::StatusOr<Program> LowerTraining(const Graph& graph, const Plan& plan,
   drafter.WriteUpdate(optimizer);
   Draft draft = std::move(drafter).Take();
   Fuse(draft, backend);
+  EBB_RETURN_IF_ERROR(InsertCodecs(draft, backend));
   EBB_RETURN_IF_ERROR(InsertCopies(draft));
   EBB_RETURN_IF_ERROR(InsertParameterCopies(draft));
   EBB_RETURN_IF_ERROR(InsertStateCopies(draft));
@@ -361,6 +364,7 @@ LayerSegment ForwardSegment(const Graph& graph) {
   all.count = graph.num_layers;
   all.decisions.assign(1, std::vector<ActivationDecision>(
                               graph.values.size(), ActivationDecision::kKeep));
+  all.formats.assign(1, std::vector<DType>(graph.values.size(), DType::kNone));
   return all;
 }
 

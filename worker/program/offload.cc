@@ -76,8 +76,7 @@ class Inserter {
       value.prefetched = s;
       value.made = draft_.Find(WithContent(key, Content::kValue));
       EBB_CHECK(value.made >= 0);
-      value.is_input =
-          key.value == draft_.graph->stream && key.layer_in_group == 0;
+      value.is_input = draft_.IsGroupInput(key);
       for (const int storage : {value.made, value.prefetched}) {
         draft_.storages[storage].home = Home::kStaged;
         draft_.storages[storage].memory_class = MemoryClass::kSaved;
@@ -105,9 +104,8 @@ class Inserter {
   }
 
   DraftOperand BindWhole(int slot, int storage, bool written) const {
-    const int value = draft_.storages[storage].key.value;
-    return ebb::BindWhole(slot, storage, draft_.graph->values[value].type,
-                          written);
+    return ebb::BindWhole(slot, storage,
+                          draft_.TypeOf(draft_.storages[storage].key), written);
   }
 
   DraftInstruction Start(InstructionKind kind, Phase phase,
@@ -281,14 +279,16 @@ class Inserter {
       StorageKey key;
       key.value = draft_.graph->stream;
       key.segment = s;
-      const bool is_offloaded =
+      const bool is_staged =
+          draft_.segments[s].input_format(*draft_.graph) != DType::kNone ||
           IsOffload(draft_.segments[s].input_decision(*draft_.graph));
       const int made = draft_.Find(key);
       EBB_CHECK(made >= 0);
-      if (is_offloaded != (draft_.storages[made].home == Home::kStaged)) {
+      if (is_staged != (draft_.storages[made].home == Home::kStaged)) {
         return absl::InternalError(
             absl::StrCat("input of the groups of segment ", s,
-                         " is offloaded, but backward does not read it"));
+                         " is encoded or offloaded, but backward does not "
+                         "read it"));
       }
     }
     return absl::OkStatus();

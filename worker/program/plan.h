@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/tensor.h"
 #include "worker/model/job_spec.h"
 #include "worker/program/memory_class.h"
 
@@ -33,6 +34,8 @@ constexpr ActivationDecision kActivationDecisions[] = {
 
 // keep, recompute, recompute_twice, offload
 const char* ActivationDecisionName(ActivationDecision decision);
+// The word for what is kept or offloaded encoded.
+inline constexpr char kEncodeName[] = "encode";
 // Where an offloaded value goes: host, disk. Empty for other decisions.
 const char* OffloadPlaceName(ActivationDecision decision);
 
@@ -62,7 +65,10 @@ struct Decision {
   int first_layer = -1;
   int last_layer = -1;
   ActivationDecision decision = ActivationDecision::kKeep;
-  int64_t bytes = 0;   // of the value over the whole range
+  // What is kept or offloaded is the value encoded in these elements, with a
+  // loss: kBf16 or kF8E4M3. kNone: the value itself.
+  DType encoded = DType::kNone;
+  int64_t bytes = 0;   // of the value over the whole range; encoded: freed
   double seconds = 0;  // added to a step
   double flops = 0;    // added to a step
   std::string reason;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/ops/attention_context.h"
 #include "kernels/ops/dropout.h"
+#include "kernels/ops/encode.h"
 #include "kernels/ops/op_def.h"
 #include "kernels/status.h"
 
@@ -28,6 +29,26 @@ std::vector<const Node*> Producers(const Graph& graph) {
     }
   }
   return producers;
+}
+
+// Whether `node` makes the value for others to read, not for its own backward
+// pass alone (statistics, masks).
+bool IsOutputOf(const Graph& graph, const Node* node, int value) {
+  if (node == nullptr) return false;
+  const OpDef& def = GetOpDef(node->op);
+  for (int slot = 0; slot < def.num_slots(); ++slot) {
+    if (def.slots[slot].role == Role::kOutput && node->slots[slot].value >= 0 &&
+        graph.Storage(node->slots[slot].value) == value) {
+      return true;
+    }
+  }
+  return false;
+}
+
+int ValueIndex(const Graph& graph, const std::string& name) {
+  size_t v = 0;
+  while (graph.values[v].name != name) ++v;
+  return static_cast<int>(v);
 }
 
 // Scores, softmax and the dropout of its result: tensors 5 to 7 of Korthikanti
@@ -84,6 +105,15 @@ std::vector<Decision> KeepWhere(const Graph& graph, const Keep& keep) {
   });
 }
 
+// What a list of names in a spec may name.
+std::string KnownNames(const Graph& graph) {
+  std::set<std::string> known;
+  for (const Node& node : graph.layer) known.insert(GetOpDef(node.op).name);
+  return absl::StrCat("must name an op or a value of the layers; ops are ",
+                      absl::StrJoin(known, " "), ", values are like ",
+                      graph.layer.front().name);
+}
+
 absl::StatusOr<std::vector<Decision>> DecideCustom(
     const Graph& graph, const std::vector<std::string>& names) {
   const std::vector<const Node*> producers = Producers(graph);
@@ -107,13 +137,8 @@ absl::StatusOr<std::vector<Decision>> DecideCustom(
   std::vector<Decision> decisions = KeepWhere(graph, keep);
   for (size_t i = 0; i < names.size(); ++i) {
     if (used[i]) continue;
-    std::set<std::string> known;
-    for (const Node& node : graph.layer) known.insert(GetOpDef(node.op).name);
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory.recompute: got ", names[i],
-                     ": must name an op or a value of the layers; ops are ",
-                     absl::StrJoin(known, " "), ", values are like ",
-                     graph.layer.front().name));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory.recompute: got ", names[i], ": ", KnownNames(graph)));
   }
   return decisions;
 }
@@ -189,7 +214,9 @@ DecisionTable TableOf(const Graph& graph,
       }
     }
   }
-  table[0][graph.stream] = ActivationDecision::kKeep;
+  if (ActivationDecision& first = table[0][graph.stream]; IsRecompute(first)) {
+    first = ActivationDecision::kKeep;
+  }
   return table;
 }
 
@@ -330,6 +357,11 @@ absl::StatusOr<Plan> MakePolicyPlan(const Graph& graph,
   if (memory.offload != Offload::kNone) {
     OffloadKept(graph, OffloadTo(memory.offload), plan.decisions);
   }
+  EBB_ASSIGN_OR_RETURN(const Encoding encoding,
+                       Encoding::Create(graph, memory.encode));
+  if (encoding.encodes()) {
+    plan.decisions = encoding.Apply(graph, plan.decisions);
+  }
   DecideState(memory, plan.decisions);
   return plan;
 }
@@ -344,6 +376,94 @@ void DecideState(const MemorySpec& memory, std::vector<Decision>& decisions) {
   };
   decide(kParameters, memory.offload_parameters);
   decide(kOptimizerState, memory.offload_optimizer);
+}
+
+absl::StatusOr<Encoding> Encoding::Create(const Graph& graph,
+                                          const EncodeSpec& encode) {
+  Encoding encoding;
+  if (encode.format == DType::kNone) return encoding;
+  encoding.formats_.assign(
+      graph.num_layers, std::vector<DType>(graph.values.size(), DType::kNone));
+  const std::vector<const Node*> producers = Producers(graph);
+  for (const std::string& name : encode.values) {
+    bool is_known = false, can_encode = false;
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      const Value& value = graph.values[v];
+      if (value.kind != ValueKind::kActivation || !value.per_layer ||
+          value.view_of >= 0) {
+        continue;
+      }
+      const bool is_narrower =
+          value.type.dtype == DType::kF32 ||
+          (value.type.dtype == DType::kBf16 && encode.format != DType::kBf16);
+      for (int layer = 0; layer < graph.num_layers; ++layer) {
+        const bool by_maker =
+            IsOutputOf(graph, producers[v], static_cast<int>(v)) &&
+            (name == GetOpDef(producers[v]->op).name ||
+             (static_cast<int>(v) != graph.stream &&
+              Matches(name, InstanceName(producers[v]->name, layer))));
+        if (!by_maker && !Matches(name, InstanceName(value.name, layer))) {
+          continue;
+        }
+        is_known = true;
+        if (!is_narrower) continue;
+        can_encode = true;
+        encoding.formats_[layer][v] = encode.format;
+      }
+    }
+    if (!is_known) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "memory.encode.values: got ", name, ": ", KnownNames(graph)));
+    }
+    if (!can_encode) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "memory.encode.values: got ", name,
+          ": must name values of elements that are wider than ",
+          DTypeName(encode.format), "; what it names are bits, or ",
+          DTypeName(DType::kBf16), " already"));
+    }
+  }
+  return encoding;
+}
+
+int64_t Encoding::KeptBytes(const Graph& graph, int value, int layer) const {
+  const TensorType& type = graph.values[value].type;
+  const DType format = FormatOf(value, layer);
+  return format == DType::kNone ? AlignUp(type.bytes())
+                                : EncodedBytes(type, format);
+}
+
+int64_t EncodedBytes(const TensorType& type, DType format) {
+  int64_t bytes = AlignUp(type.WithDType(format).bytes());
+  if (format == DType::kF8E4M3) {
+    bytes += AlignUp(encode::ScaleType(type).bytes());
+  }
+  return bytes;
+}
+
+std::vector<Decision> Encoding::Apply(
+    const Graph& graph, const std::vector<Decision>& decisions) const {
+  const DecisionTable table = TableOf(graph, decisions);
+  const BackwardReads reads(graph, table);
+  std::vector<Decision> marked;
+  for (const Decision& run : DecideEach(
+           graph, [&table](int v, int layer) { return table[layer][v]; })) {
+    const int v = ValueIndex(graph, run.value);
+    for (int layer = run.first_layer; layer <= run.last_layer; ++layer) {
+      const DType encoded = !IsRecompute(run.decision) && reads(v, layer)
+                                ? FormatOf(v, layer)
+                                : DType::kNone;
+      if (layer > run.first_layer && marked.back().encoded == encoded) {
+        marked.back().last_layer = layer;
+        continue;
+      }
+      Decision part = run;
+      part.first_layer = part.last_layer = layer;
+      part.encoded = encoded;
+      marked.push_back(std::move(part));
+    }
+  }
+  return marked;
 }
 
 }  // namespace ebb

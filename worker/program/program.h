@@ -275,6 +275,17 @@ struct ProgramAccount {
   int64_t num_recompute = 0;  // recompute instructions of one microbatch
 };
 
+// What encoding loses in a step, summed up in the step arena: of every value
+// and layer the sums of encode::Errors, layers of one value one after the
+// other. Those of layers in which the value is not encoded stay zero.
+struct EncodeErrors {
+  std::vector<std::string> values;  // templates: "L*.mlp_act.y"
+  std::vector<TensorType> types;    // of these
+  DType format = DType::kNone;
+  int num_layers = 0;
+  Address address;
+};
+
 struct Program {
   int64_t state_bytes = 0;
   int64_t step_bytes = 0;
@@ -292,6 +303,7 @@ struct Program {
   Address loss_total;     // f64: sum of token losses over the microbatches
   Address gradient_norm;  // f64
   Address clip_scale;     // f64
+  EncodeErrors encode_errors;
   // Sampling alone: the logits of one row [1, vocab].
   Address logits;
   TensorType logits_type;

@@ -20,6 +20,14 @@ struct PhaseSeconds {
   double checkpoint = 0;
 };
 
+// What encoding a value lost in a step, over its layers and microbatches.
+struct EncodeError {
+  std::string value;  // template: "L*.mlp_act.y"
+  // Root of the mean squared error over that of the values' squares.
+  double relative_error = 0;
+  double largest_error = 0;  // of any element
+};
+
 struct StepReport {
   int64_t step = 0;
   double loss = 0;  // mean over the tokens of the global batch, nats
@@ -36,6 +44,7 @@ struct StepReport {
   int64_t disk_bytes = 0;      // and in the disk arena
   int64_t resident_bytes = 0;  // anonymous + shared of the process
   PhaseSeconds phases;
+  std::vector<EncodeError> encode_errors;
 };
 
 struct EvalResult {

@@ -43,6 +43,7 @@
 
 #include "absl/strings/str_join.h"
 #include "kernels/kernel_table.h"
+#include "kernels/ops/encode.h"
 #include "kernels/ops/op_def.h"
 #include "kernels/status.h"
 #include "worker/model/graph.h"
@@ -106,6 +107,8 @@ Executor::Executor(const Program& program, Device& device,
       options_(options),
       tokens_(program.micro_batch * program.seq_len),
       targets_(program.micro_batch * program.seq_len),
+      encode_sums_(program.encode_errors.values.size() *
+                   program.encode_errors.num_layers * encode::kNumErrors),
       meter_(program, arenas.state_bytes + arenas.step_bytes) {}
 
 absl::Status Executor::ResolveKernels() {
@@ -500,6 +503,11 @@ absl::StatusOr<StepReport> Executor::FinishStep() {
   double norm = 0;
   CopyScalar(program_.loss_total, loss_total);
   if (has_update_) CopyScalar(program_.gradient_norm, norm);
+  if (!encode_sums_.empty()) {
+    device_.CopyToHost(
+        encode_sums_.data(), At(program_.encode_errors.address, 0),
+        static_cast<int64_t>(encode_sums_.size() * sizeof(double)), nullptr);
+  }
   EBB_RETURN_IF_ERROR(device_.Synchronize());
   timer_.Stop();
   if (has_update_) ++num_updates_;
@@ -520,7 +528,27 @@ absl::StatusOr<StepReport> Executor::FinishStep() {
   report.host_bytes = meter_.host_bytes();
   report.disk_bytes = meter_.disk_bytes();
   report.phases = timer_.phases();
+  report.encode_errors = EncodeErrorsOfStep();
   return report;
+}
+
+std::vector<EncodeError> Executor::EncodeErrorsOfStep() const {
+  std::vector<EncodeError> errors;
+  const double* sums = encode_sums_.data();
+  for (const std::string& value : program_.encode_errors.values) {
+    double squared_error = 0, squares = 0;
+    EncodeError& error = errors.emplace_back();
+    error.value = value;
+    for (int layer = 0; layer < program_.encode_errors.num_layers; ++layer) {
+      squared_error += sums[encode::kSquaredError];
+      squares += sums[encode::kSquares];
+      error.largest_error =
+          std::max(error.largest_error, sums[encode::kLargestError]);
+      sums += encode::kNumErrors;
+    }
+    if (squares > 0) error.relative_error = std::sqrt(squared_error / squares);
+  }
+  return errors;
 }
 
 void Executor::CopyScalar(const Address& address, double& value) {

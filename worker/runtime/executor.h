@@ -130,6 +130,7 @@ class Executor {
   void EnterBuffers(const Call& call);
   void LeaveBuffers(const Call& call, int64_t iteration);
   absl::StatusOr<StepReport> FinishStep();
+  std::vector<EncodeError> EncodeErrorsOfStep() const;
   // `value` is there after the device's next Synchronize.
   void CopyScalar(const Address& address, double& value);
 
@@ -142,6 +143,7 @@ class Executor {
   std::vector<std::vector<Call>> calls_;  // by block, by instruction
   std::vector<int32_t> tokens_;           // host copies of a microbatch's batch
   std::vector<int32_t> targets_;
+  std::vector<double> encode_sums_;  // of Program::encode_errors
 
   int64_t row_ = 0;
 

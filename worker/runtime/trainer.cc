@@ -486,6 +486,8 @@ absl::StatusOr<StepReport> Trainer::State::RunTimedStep(
     };
     add_copies(false, kHostPlace);
     add_copies(true, DiskPlace(spec().memory.offload_dir));
+    AddEncodeErrors(program.encode_errors, report.encode_errors,
+                    /*is_of_a_job=*/true, means);
     observer.OnOpTimes(means);
   }
   return report;
