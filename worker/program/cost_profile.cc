@@ -286,7 +286,7 @@ StepSeconds SecondsOf(const Program& program, const CostProfile& profile) {
         const Buffer& a = block.buffers[instruction.operands[0].buffer];
         const Buffer& b = block.buffers[instruction.operands[1].buffer];
         const bool on_disk =
-            a.address.arena == Arena::kDisk || b.address.arena == Arena::kDisk;
+            IsOnDisk(a.address.arena) || IsOnDisk(b.address.arena);
         copies.Add(on_disk ? profile.disk : profile.host,
                    runs * static_cast<double>(a.bytes));
       }
