@@ -81,7 +81,7 @@ TEST(Sample, GoesOnWithTheTextThatItLearned) {
 
   const CommandResult none =
       service.Ebb({"sample", job, "--prompt", "The", "--step", "101"});
-  EXPECT_EQ(none.exit_code, 5);
+  EXPECT_EQ(none.exit_code, 3);
   EXPECT_EQ(none.out, "");
   EXPECT_THAT(none.err, HasSubstr("no checkpoint of step 101: the newest is of "
                                   "step 200"));

@@ -17,7 +17,7 @@ absl::StatusOr<CheckpointReader> FindCheckpoint(const std::string& checkpoints,
         absl::StrCat(checkpoints, "/", CheckpointName(step)));
     if (!absl::IsNotFound(reader.status())) return reader;
     const auto newest = FindNewestComplete(checkpoints);
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::NotFoundError(absl::StrCat(
         "no checkpoint of step ", step,
         newest.ok() ? absl::StrCat(": the newest is of step ", newest->step)
                     : ""));

@@ -17,8 +17,9 @@ struct JobCheckpoint {
 
 // Opens the checkpoint of `step` below the directory `checkpoints`, the newest
 // complete one if `step` is 0.
-// Errors: FAILED_PRECONDITION if there is none, with the step of the newest;
-// those of CheckpointReader::Open and of reading the spec.
+// Errors: NOT_FOUND if there is none of that step, with the step of the newest;
+// FAILED_PRECONDITION if there is none at all; those of CheckpointReader::Open
+// and of reading the spec.
 absl::StatusOr<JobCheckpoint> OpenJobCheckpoint(const std::string& checkpoints,
                                                 int64_t step);
 

@@ -65,7 +65,7 @@ TEST(Profiling, MeasuresWhatEncodingLoses) {
     return FindEncodeError(profile, "L*.qkv.y", type, format);
   };
   EXPECT_FALSE(find(qkv, DType::kF8E4M3).has_value());
-  auto times = ProfileJob(spec, Never);
+  auto times = ProfileJob(spec, testing::TempDir(), Never);
   ASSERT_TRUE(times.ok()) << times.status();
   EXPECT_THAT(Missing(spec, *times), ::testing::IsEmpty());
   profile.measured = *times;

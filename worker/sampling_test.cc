@@ -130,7 +130,7 @@ TEST_F(SamplingTest, ACheckpointMayBeNamed) {
   EXPECT_EQ(output_.substr(0, 4), "100\n");
   options_.step = 101;
   const absl::Status status = Run("The");
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(
       std::string(status.message()),
       HasSubstr("no checkpoint of step 101: the newest is of step 200"));
