@@ -15,7 +15,6 @@
 #include "proto/violations.h"
 #include "server/planner/graph_planner.h"
 #include "server/planner/graph_problem.h"
-#include "server/planner/quantity_text.h"
 #include "server/planner/schedule_checker.h"
 
 namespace ebb {
@@ -79,25 +78,21 @@ absl::Status NoSchedule(const GraphPlan& plan, int64_t budget_bytes,
   const int64_t found = plan.least_budget_found;
   if (plan.outcome == GraphPlan::Outcome::kUndecided) {
     return absl::DeadlineExceededError(absl::StrCat(
-        "no schedule within ", ExactBytesText(budget_bytes), " was found in ",
+        "no schedule within ", budget_bytes, " B was found in ",
         absl::FormatDuration(limit), ", and none is ruled out: ",
-        found > 0
-            ? absl::StrCat("one within ", ExactBytesText(found), " was found; ")
-            : "",
+        found > 0 ? absl::StrCat("one within ", found, " B was found; ") : "",
         "give it more time or a larger budget"));
   }
-  const std::string short_of = absl::StrCat("does not fit: the budget is ",
-                                            ExactBytesText(budget_bytes), ", ");
+  const std::string short_of =
+      absl::StrCat("does not fit: the budget is ", budget_bytes, " B, ");
   if (found == bound) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        short_of, "the least feasible budget is ", ExactBytesText(bound)));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(short_of, "the least feasible budget is ", bound, " B"));
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      short_of, "the least feasible budget is at least ", ExactBytesText(bound),
-      " (proven)",
-      found > 0
-          ? absl::StrCat(" and at most ", ExactBytesText(found), " (found)")
-          : "; no schedule was found in the time given"));
+      short_of, "the least feasible budget is at least ", bound, " B (proven)",
+      found > 0 ? absl::StrCat(" and at most ", found, " B (found)")
+                : "; no schedule was found in the time given"));
 }
 
 }  // namespace
