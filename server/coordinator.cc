@@ -718,9 +718,11 @@ absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::StoreSwitch(
   if (HasAttempt(live.job.state()) && !request.next_run() &&
       !SameState(wanted.planned().plan(), live.job.plan())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the plan lays parameters and moments out otherwise, which only a new "
-        "attempt can do: switch with next_run: job ",
-        live.job.id()));
+        "job ", live.job.id(),
+        " trains with memory.offload_optimizer and "
+        "memory.offload_parameters as its attempt began, and the new plan has "
+        "others: set them as they are, or leave the change to the next attempt "
+        "(--next-run)"));
   }
   v1::Job job = live.job;
   v1::JobPlans plans = live.plans;

@@ -531,7 +531,7 @@ TEST_F(CoordinatorSwitch, AStateThatMovesNeedsANewAttempt) {
   const absl::Status refused = Refusal(request);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("switch with next_run"));
+              HasSubstr("(--next-run)"));
   request.set_next_run(true);
   EXPECT_EQ(Switch(request).state(), v1::PolicySwitch::STATE_PENDING);
 }

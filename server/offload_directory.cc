@@ -52,8 +52,8 @@ absl::Status CheckOffloadRoom(const v1::MemorySpec& memory,
                       static_cast<int64_t>(space.f_frsize);
     if (have < bytes) {
       status = absl::ResourceExhaustedError(
-          absl::StrCat("has no room for the values that wait on disk: need ",
-                       bytes, " bytes, have ", have));
+          absl::StrCat("has no room for what waits on disk: need ", bytes,
+                       " bytes, have ", have));
     }
   }
   if (status.ok()) return status;
@@ -61,9 +61,17 @@ absl::Status CheckOffloadRoom(const v1::MemorySpec& memory,
   violation.set_field("memory.offload_dir");
   violation.set_value(directory);
   violation.set_rule(std::string(status.message()));
+  // The fields that put something there.
+  const char* const fields =
+      memory.offload() != v1::OFFLOAD_DISK ? "memory.offload_optimizer: host"
+      : memory.offload_optimizer() != v1::OFFLOAD_DISK
+          ? "memory.offload: host"
+          : "memory.offload and memory.offload_optimizer: host";
   violation.set_fix(is_named
-                        ? "name another directory, or set memory.offload: host"
-                        : "set memory.offload_dir, or memory.offload: host");
+                        ? absl::StrCat("name another directory, or remove it "
+                                       "and set ",
+                                       fields)
+                        : absl::StrCat("set memory.offload_dir, or ", fields));
   return ViolationsStatus(status.code(), {violation});
 }
 

@@ -111,6 +111,8 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
     planner.least_seconds_ =
         seconds.total - seconds.recompute - seconds.copies - seconds.encoding;
     // What host memory does not hold is no plan; state is there under any.
+    planner.state_fits_host_ =
+        rank.host_bytes - programs.host_bytes <= spec.memory.host_budget_bytes;
     if (programs.host_bytes > 0 &&
         rank.host_bytes > spec.memory.host_budget_bytes) {
       continue;
@@ -168,7 +170,7 @@ AutoPlan AutoPlanner::Choose(int64_t budget_bytes) const {
     }
     found.pareto.push_back(candidates_[i].candidate);
     found.pareto.back().fits =
-        candidates_[i].candidate.peak_bytes <= budget_bytes;
+        state_fits_host_ && candidates_[i].candidate.peak_bytes <= budget_bytes;
   }
   if (!fits) return found;
   const double recompute =

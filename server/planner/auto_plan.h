@@ -72,6 +72,7 @@ class AutoPlanner {
   Offload offload_;
   Encoding encoding_;
   int num_microbatches_;
+  bool state_fits_host_ = true;
   std::vector<Priced> candidates_;
   int64_t fixed_bytes_ = 0;   // of every plan while the head runs
   double least_seconds_ = 0;  // without recompute and copies

@@ -201,6 +201,31 @@ absl::StatusOr<std::string> OffloadThatFits(JobSpec spec, const char* field,
                       CostText(priced.plan.step_seconds, plan.step_seconds));
 }
 
+// What `auto` would need with the optimizer's state, or parameters too, in host
+// memory; empty if neither fits.
+absl::StatusOr<std::string> StateOffThatFits(JobSpec spec, const Graph& graph,
+                                             const Inputs& inputs,
+                                             const Plan& plan) {
+  spec.memory.policy = Policy::kAuto;
+  spec.memory.group = 1;
+  spec.memory.recompute.clear();
+  std::string fields = "memory.policy auto";
+  for (const auto& [field, member] : kOffloads) {
+    if (member == &MemorySpec::offload) continue;
+    if (spec.memory.*member == Offload::kNone) {
+      spec.memory.*member = Offload::kHost;
+      absl::StrAppend(&fields, " with memory.", field, " host");
+    }
+    EBB_ASSIGN_OR_RETURN(const AutoPlan found, ChooseAuto(spec, graph, inputs));
+    if (const PlanCandidate* fits = found.chosen()) {
+      return absl::StrCat(fields, " fits, with ",
+                          ExactBytesText(fits->peak_bytes), " and ",
+                          CostText(fits->step_seconds, plan.step_seconds));
+    }
+  }
+  return std::string();
+}
+
 // Says by how much the job misses its budget, and the changes that are nearest
 // to what was asked for: the plan of `auto`, the policy that computes least
 // again, the largest micro batch. If none does, what the smallest plan needs.
@@ -233,6 +258,15 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
                      ExactBytesText(policy->peak_bytes), " and ",
                      CostText(policy->step_seconds, plan.step_seconds)));
   }
+  // Ops of other shapes may not have been measured: a roofline tells how much
+  // longer they take than those of the plan.
+  const CostProfile roofline = RooflineProfile(inputs.backend);
+  const Inputs alike = {inputs.backend, roofline};
+  EBB_ASSIGN_OR_RETURN(const Priced of_plan, PricePlan(spec, plan, alike));
+  const auto cost_of_others = [&](double seconds) {
+    return CostText(plan.step_seconds * seconds / of_plan.plan.step_seconds,
+                    plan.step_seconds);
+  };
   for (int micro = spec.micro_batch - 1; micro >= 1; --micro) {
     if (spec.global_batch % micro != 0) continue;
     JobSpec smaller = spec;
@@ -240,28 +274,31 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
     EBB_ASSIGN_OR_RETURN(const Graph own, BuildTrainingGraph(smaller));
     if (spec.memory.policy == Policy::kAuto) {
       EBB_ASSIGN_OR_RETURN(const AutoPlan found,
-                           ChooseAuto(smaller, own, inputs));
+                           ChooseAuto(smaller, own, alike));
       const PlanCandidate* fits = found.chosen();
       if (fits == nullptr) continue;
-      ways.push_back(
-          absl::StrCat("batch.micro ", micro, " fits, with ",
-                       ExactBytesText(fits->peak_bytes), " and ",
-                       CostText(fits->step_seconds, plan.step_seconds)));
+      ways.push_back(absl::StrCat("batch.micro ", micro, " fits, with ",
+                                  ExactBytesText(fits->peak_bytes), " and ",
+                                  cost_of_others(fits->step_seconds)));
       break;
     }
     EBB_ASSIGN_OR_RETURN(const Priced priced,
-                         Price(smaller, own, spec.memory, inputs));
+                         Price(smaller, own, spec.memory, alike));
     if (!Fits(priced.rank, spec.memory)) continue;
-    ways.push_back(
-        absl::StrCat("batch.micro ", micro, " fits, with ",
-                     ExactBytesText(priced.rank.peak_bytes), " and ",
-                     CostText(priced.plan.step_seconds, plan.step_seconds)));
+    ways.push_back(absl::StrCat("batch.micro ", micro, " fits, with ",
+                                ExactBytesText(priced.rank.peak_bytes), " and ",
+                                cost_of_others(priced.plan.step_seconds)));
     break;
   }
   for (const auto& [field, member] : kOffloads) {
     EBB_ASSIGN_OR_RETURN(
         const std::string way,
         OffloadThatFits(spec, field, member, graph, inputs, plan));
+    if (!way.empty()) ways.push_back(way);
+  }
+  if (ways.empty()) {
+    EBB_ASSIGN_OR_RETURN(const std::string way,
+                         StateOffThatFits(spec, graph, inputs, plan));
     if (!way.empty()) ways.push_back(way);
   }
   if (ways.empty()) {
@@ -275,14 +312,14 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
       single.micro_batch = 1;
       EBB_ASSIGN_OR_RETURN(const Graph own, BuildTrainingGraph(single));
       EBB_ASSIGN_OR_RETURN(const AutoPlan found,
-                           ChooseAuto(single, own, inputs));
+                           ChooseAuto(single, own, alike));
       least = found.pareto.front();
       ways.push_back(absl::StrCat(
           "with batch.micro 1 it needs ", ExactBytesText(least.peak_bytes),
-          " and takes ", CostText(least.step_seconds, plan.step_seconds)));
+          " and takes ", cost_of_others(least.step_seconds)));
     }
     ways.push_back(least.peak_bytes <= plan.budget_bytes
-                       ? "set both"
+                       ? "set memory.policy: auto and batch.micro: 1"
                        : "set memory.budget to one of these or take a smaller "
                          "model");
   }

@@ -212,7 +212,35 @@ TEST(PlanJob, MisfitNamesTwoChangesThatFitTogether) {
   ASSERT_GT(std::min(small, full), least);
   spec.micro_batch = spec.global_batch;
   spec.memory.budget_bytes = least;
-  EXPECT_THAT(Planned(spec).shortfall, HasSubstr("set both"));
+  EXPECT_THAT(Planned(spec).shortfall,
+              HasSubstr("set memory.policy: auto and batch.micro: 1"));
+}
+
+// What `auto` cannot fit by itself it can with state in host memory.
+TEST(PlanJob, MisfitNamesStateThatMayLeaveTheDevice) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.policy = Policy::kAuto;
+  spec.memory.host_budget_bytes = int64_t{1} << 40;
+  spec.memory.budget_bytes = 1;
+  spec.micro_batch = 1;
+  spec.memory.budget_bytes = Planned(spec).ranks[0].peak_bytes - 1;
+  EXPECT_THAT(Planned(spec).shortfall,
+              HasSubstr("memory.offload_optimizer host fits, with "));
+  spec.memory.offload_optimizer = Offload::kHost;
+  EXPECT_TRUE(Planned(spec).fits);
+}
+
+// No policy makes room for state in host memory.
+TEST(PlanJob, HostMisfitOffersNoPolicyForState) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.policy = Policy::kAuto;
+  spec.memory.offload_optimizer = Offload::kHost;
+  spec.memory.host_budget_bytes = 1000;
+  const Plan plan = Planned(spec);
+  EXPECT_FALSE(plan.fits);
+  EXPECT_THAT(plan.shortfall, HasSubstr("of host memory, have 1000 B"));
+  EXPECT_THAT(plan.shortfall, Not(HasSubstr("memory.policy")));
+  EXPECT_THAT(plan.shortfall, HasSubstr("memory.offload_optimizer none fits"));
 }
 
 TEST(PlanJob, OffloadMovesBytesToTheHostAndSaysSo) {

@@ -205,7 +205,10 @@ class Explainer {
     const char* format = DTypeName(decision.encoded);
     std::string reason = absl::StrCat(
         IsOffload(decision.decision)
-            ? absl::StrCat("waits in ", OffloadPlaceName(decision.decision))
+            ? absl::StrCat(decision.decision == ActivationDecision::kOffloadDisk
+                               ? "waits on "
+                               : "waits in ",
+                           OffloadPlaceName(decision.decision))
             : std::string("kept"),
         " as ", format, " of ", BytesText(EncodedBytes(type, decision.encoded)),
         " instead of ", BytesText(AlignUp(type.bytes())),
