@@ -48,17 +48,6 @@ double Bound(DType format) {
   return format == DType::kBf16 ? 1.0 / 256 : 1.0 / 16;
 }
 
-void ExpectMeasuredAsPlanned(const JobSpec& spec, const JobRun& run) {
-  const RankPlan plan =
-      PlanTestJob(spec, MakeTestDevice(spec)->backend()).plan.ranks[0];
-  EXPECT_TRUE(run.differences.empty());
-  for (const StepReport& step : run.steps) {
-    EXPECT_EQ(step.memory, plan.memory);
-    EXPECT_EQ(step.saved_bytes, plan.saved_bytes);
-    EXPECT_EQ(step.host_bytes, plan.host_bytes);
-  }
-}
-
 struct Variant {
   const char* name;
   bool llama;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <bit>
 #include <csignal>
 #include <functional>
 #include <map>
@@ -82,26 +81,6 @@ JobRun RunSwitching(const JobSpec& spec,
                     std::vector<std::pair<int64_t, PlanSwitch>> switches = {}) {
   return RunJob(spec, {.validation_sequences = kValidationSequences,
                        .switches = std::move(switches)});
-}
-
-void ExpectSameBits(const JobRun& run, const JobRun& base) {
-  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
-  ASSERT_EQ(run.steps.size(), base.steps.size());
-  for (size_t n = 0; n < run.steps.size(); ++n) {
-    EXPECT_EQ(run.steps[n].step, base.steps[n].step);
-    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].loss),
-              std::bit_cast<uint64_t>(base.steps[n].loss))
-        << "loss of step " << n + 1;
-    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].gradient_norm),
-              std::bit_cast<uint64_t>(base.steps[n].gradient_norm))
-        << "gradient norm of step " << n + 1;
-  }
-  ASSERT_EQ(run.evals.size(), base.evals.size());
-  for (size_t n = 0; n < run.evals.size(); ++n) {
-    EXPECT_EQ(std::bit_cast<uint64_t>(run.evals[n].loss),
-              std::bit_cast<uint64_t>(base.evals[n].loss));
-  }
-  EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
 }
 
 // Contract 1: 20 live switches at random steps between all policies, in poison

@@ -89,20 +89,6 @@ std::map<std::string, JobSpec> JobsOf(const Variant& variant) {
   return jobs;
 }
 
-void ExpectSameBits(const JobRun& run, const JobRun& base) {
-  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
-  ASSERT_EQ(run.steps.size(), base.steps.size());
-  for (size_t n = 0; n < run.steps.size(); ++n) {
-    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].loss),
-              std::bit_cast<uint64_t>(base.steps[n].loss))
-        << "loss of step " << n + 1;
-    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].gradient_norm),
-              std::bit_cast<uint64_t>(base.steps[n].gradient_norm))
-        << "gradient norm of step " << n + 1;
-  }
-  EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
-}
-
 class SameBits : public ::testing::TestWithParam<Variant> {
  protected:
   static const std::map<std::string, JobRun>& Runs(const Variant& variant) {

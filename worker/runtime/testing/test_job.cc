@@ -1,7 +1,11 @@
 // Specs, formula data and the recording observer.
 #include "worker/runtime/testing/test_job.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -179,6 +183,38 @@ JobRun RunJob(const JobSpec& spec, const TestJobOptions& options) {
   }
   observer.run.finish = (*trainer)->Run(observer);
   return observer.run;
+}
+
+void ExpectSameBits(const JobRun& run, const JobRun& base) {
+  ASSERT_TRUE(run.finish.status.ok()) << run.finish.status;
+  ASSERT_EQ(run.steps.size(), base.steps.size());
+  for (size_t n = 0; n < run.steps.size(); ++n) {
+    EXPECT_EQ(run.steps[n].step, base.steps[n].step);
+    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].loss),
+              std::bit_cast<uint64_t>(base.steps[n].loss))
+        << "loss of step " << n + 1;
+    EXPECT_EQ(std::bit_cast<uint64_t>(run.steps[n].gradient_norm),
+              std::bit_cast<uint64_t>(base.steps[n].gradient_norm))
+        << "gradient norm of step " << n + 1;
+  }
+  ASSERT_EQ(run.evals.size(), base.evals.size());
+  for (size_t n = 0; n < run.evals.size(); ++n) {
+    EXPECT_EQ(std::bit_cast<uint64_t>(run.evals[n].loss),
+              std::bit_cast<uint64_t>(base.evals[n].loss));
+  }
+  EXPECT_EQ(run.finish.weights_hash, base.finish.weights_hash);
+}
+
+void ExpectMeasuredAsPlanned(const JobSpec& spec, const JobRun& run) {
+  const RankPlan plan =
+      PlanTestJob(spec, MakeTestDevice(spec)->backend()).plan.ranks[0];
+  EXPECT_TRUE(run.differences.empty());
+  for (const StepReport& step : run.steps) {
+    EXPECT_EQ(step.memory, plan.memory);
+    EXPECT_EQ(step.saved_bytes, plan.saved_bytes);
+    EXPECT_EQ(step.host_bytes, plan.host_bytes);
+    EXPECT_EQ(step.disk_bytes, plan.disk_bytes);
+  }
 }
 
 }  // namespace ebb

@@ -114,4 +114,11 @@ TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options = {});
 // finish.status.
 JobRun RunJob(const JobSpec& spec, const TestJobOptions& options = {});
 
+// Expects that the run ended well with the bits of `base`: loss and gradient
+// norm of every step, loss of every evaluation, weights.
+void ExpectSameBits(const JobRun& run, const JobRun& base);
+
+// Expects the bytes of every step's report to be the plan's.
+void ExpectMeasuredAsPlanned(const JobSpec& spec, const JobRun& run);
+
 }  // namespace ebb
