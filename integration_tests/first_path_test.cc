@@ -157,7 +157,8 @@ TEST(FirstPath, EffectiveSpecCanBeSubmittedAgain) {
 
 TEST(FirstPath, MetricsSayWhatTheStepsSay) {
   Service service;
-  const std::string job = service.Submit(BaseSpec(service));
+  const std::string job =
+      service.Submit(BaseSpec(service), {"memory.policy=full"});
   const nlohmann::json ended = service.WaitForEnd(job);
   ASSERT_EQ(ended["state"], "STATE_SUCCEEDED");
   const std::string page = service.Metrics();
@@ -167,9 +168,21 @@ TEST(FirstPath, MetricsSayWhatTheStepsSay) {
             6 * 8 * 32);
   EXPECT_EQ(Metric(page, "ebb_steps_total"), 6);
   double flops = 0;
+  double recompute_seconds = 0;
   double peak = 0;
   const auto steps = service.Steps(job);
-  for (const auto& step : steps) flops += step["model_flops"].get<double>();
+  for (const auto& step : steps) {
+    flops += step["model_flops"].get<double>();
+    recompute_seconds += step["phase_seconds"]["recompute"].get<double>();
+  }
+  EXPECT_GT(recompute_seconds, 0);
+  for (const auto& [visibility, seconds] :
+       {std::pair("exposed", recompute_seconds), {"hidden", 0}}) {
+    EXPECT_DOUBLE_EQ(
+        Metric(page, absl::StrCat("ebb_train_recompute_seconds_total{job_id=\"",
+                                  job, "\",visibility=\"", visibility, "\"}")),
+        seconds);
+  }
   EXPECT_EQ(Metric(page, absl::StrCat(
                              "ebb_train_floating_point_operations_total{job_id="
                              "\"",

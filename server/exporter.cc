@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kPhases[] = {"forward",      "recompute", "backward",
                                    "optimizer",    "comm_wait", "data_wait",
                                    "offload_wait", "checkpoint"};
+constexpr const char* kVisibilities[] = {"hidden", "exposed"};
 constexpr const char* kFlopKinds[] = {"model", "recompute"};
 constexpr const char* kMemoryPhases[] = {"start", "switch"};
 constexpr const char* kStoreOperations[] = {
@@ -177,6 +178,9 @@ void Exporter::AttemptStarted(const v1::Job& job, int num_ranks) {
   for (const char* phase : kPhases) {
     table_->Add("ebb_train_phase_seconds_total", {id, phase}, 0);
   }
+  for (const char* visibility : kVisibilities) {
+    table_->Add("ebb_train_recompute_seconds_total", {id, visibility}, 0);
+  }
   for (const char* kind : kFlopKinds) {
     table_->Add("ebb_train_floating_point_operations_total", {id, kind}, 0);
   }
@@ -275,6 +279,12 @@ void Exporter::StepStored(const std::string& job_id, int rank,
     table_->Add("ebb_train_phase_seconds_total", {job_id, phase},
                 seconds->second);
   }
+  // One stream computes: nothing hides behind anything.
+  if (const auto seconds = step.phase_seconds().find("recompute");
+      seconds != step.phase_seconds().end()) {
+    table_->Add("ebb_train_recompute_seconds_total", {job_id, "exposed"},
+                seconds->second);
+  }
   table_->Set("ebb_train_step", job, static_cast<double>(step.step()));
   table_->Set("ebb_train_loss", job, step.loss());
   table_->Set("ebb_train_gradient_norm", job, step.gradient_norm());
@@ -334,17 +344,22 @@ void Exporter::RpcKnown(const char* type, const char* service,
   for (const char* code : kCodes) {
     table_->Add("grpc_server_handled_total", {type, service, method, code}, 0);
   }
+  table_->Observe("grpc_server_handling_seconds", {type, service, method}, -1);
 }
 
-void Exporter::RpcStarted(const char* type, const char* service,
-                          const char* method) {
+absl::Duration Exporter::RpcStarted(const char* type, const char* service,
+                                    const char* method) {
   table_->Add("grpc_server_started_total", {type, service, method}, 1);
+  return clock_->Monotonic();
 }
 
 void Exporter::RpcHandled(const char* type, const char* service,
-                          const char* method, absl::StatusCode code) {
+                          const char* method, absl::StatusCode code,
+                          absl::Duration start) {
   table_->Add("grpc_server_handled_total",
               {type, service, method, CodeLabel(code)}, 1);
+  table_->Observe("grpc_server_handling_seconds", {type, service, method},
+                  absl::ToDoubleSeconds(clock_->Monotonic() - start));
 }
 
 }  // namespace ebb

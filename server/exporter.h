@@ -71,9 +71,11 @@ class Exporter {
   void StoreOperation(const char* operation, absl::Duration duration);
   // All methods of a service, so that their counters start at 0.
   void RpcKnown(const char* type, const char* service, const char* method);
-  void RpcStarted(const char* type, const char* service, const char* method);
+  // Returns when that was, for RpcHandled.
+  absl::Duration RpcStarted(const char* type, const char* service,
+                            const char* method);
   void RpcHandled(const char* type, const char* service, const char* method,
-                  absl::StatusCode code);
+                  absl::StatusCode code, absl::Duration start);
 
  private:
   void CountJob(v1::State state, int64_t change);

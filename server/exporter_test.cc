@@ -200,6 +200,48 @@ TEST_F(ExporterTest, StepsCountOnceInBothPlaces) {
   EXPECT_THAT(page, HasSubstr("ebb_tokens_total 2048"));
 }
 
+// All of it is exposed, and the series are there before the first step.
+TEST_F(ExporterTest, RecomputeSecondsAreThePhases) {
+  exporter_.AttemptStarted(LiveJob("aaaaaaaa", "n"), 1);
+  const std::string series =
+      "ebb_train_recompute_seconds_total{job_id=\"aaaaaaaa\",visibility=";
+  for (const char* visibility : {"\"hidden\"} 0\n", "\"exposed\"} 0\n"}) {
+    EXPECT_THAT(table_.Text(), HasSubstr(series + visibility));
+  }
+  v1::Step step = Step(1);
+  exporter_.StepStored("aaaaaaaa", 0, step, false);
+  (*step.mutable_phase_seconds())["recompute"] = 0.25;
+  exporter_.StepStored("aaaaaaaa", 0, step, false);
+  // Another rank's time is the same time.
+  exporter_.StepStored("aaaaaaaa", 1, step, false);
+  exporter_.StepStored("aaaaaaaa", 0, step, true);
+  EXPECT_THAT(table_.Text(), HasSubstr(series + "\"hidden\"} 0\n"));
+  EXPECT_THAT(table_.Text(), HasSubstr(series + "\"exposed\"} 0.5\n"));
+  (*step.mutable_phase_seconds())["recompute"] = -1;
+  exporter_.StepStored("aaaaaaaa", 0, step, false);
+  EXPECT_THAT(table_.Text(), HasSubstr(series + "\"exposed\"} 0.5\n"));
+}
+
+TEST_F(ExporterTest, CallsAreTimedFromTheirBeginToTheirEnd) {
+  const auto of_method = [](const char* suffix, const char* le = "") {
+    return absl::StrCat(
+        "grpc_server_handling_seconds", suffix,
+        "{grpc_type=\"unary\",grpc_service=\"s\",grpc_method=\"m\"", le, "} ");
+  };
+  exporter_.RpcKnown("unary", "s", "m");
+  EXPECT_THAT(table_.Text(), HasSubstr(of_method("_count") + "0\n"));
+  const absl::Duration start = exporter_.RpcStarted("unary", "s", "m");
+  clock_.JumpWallTime(absl::Hours(5));
+  clock_.Advance(absl::Milliseconds(375));
+  EXPECT_THAT(table_.Text(), HasSubstr(of_method("_count") + "0\n"));
+  exporter_.RpcHandled("unary", "s", "m", absl::StatusCode::kNotFound, start);
+  const std::string page = table_.Text();
+  EXPECT_THAT(page, HasSubstr(of_method("_count") + "1\n"));
+  EXPECT_THAT(page, HasSubstr(of_method("_sum") + "0.375\n"));
+  EXPECT_THAT(page, HasSubstr(of_method("_bucket", ",le=\"0.25\"") + "0\n"));
+  EXPECT_THAT(page, HasSubstr(of_method("_bucket", ",le=\"0.5\"") + "1\n"));
+}
+
 TEST_F(ExporterTest, HostileNumbersNeverMoveACounterBack) {
   exporter_.AttemptStarted(LiveJob("aaaaaaaa", "n"), 1);
   exporter_.StepStored("aaaaaaaa", 0, Step(1), false);

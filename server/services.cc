@@ -48,12 +48,14 @@ class CountedCall {
  public:
   CountedCall(Exporter* exporter, const char* type, const char* service,
               const char* method)
-      : exporter_(exporter), type_(type), service_(service), method_(method) {
-    exporter_->RpcStarted(type, service, method);
-  }
+      : exporter_(exporter),
+        type_(type),
+        service_(service),
+        method_(method),
+        start_(exporter->RpcStarted(type, service, method)) {}
   // To gRPC's status, counted.
   grpc::Status End(const absl::Status& status) {
-    exporter_->RpcHandled(type_, service_, method_, status.code());
+    exporter_->RpcHandled(type_, service_, method_, status.code(), start_);
     return ToGrpcStatus(status);
   }
 
@@ -62,6 +64,7 @@ class CountedCall {
   const char* type_;
   const char* service_;
   const char* method_;
+  absl::Duration start_;
 };
 
 // Holds one of a bounded number of places.

@@ -88,6 +88,10 @@ TEST_F(ServicesTest, CreatesAndGets) {
       HasSubstr("grpc_server_handled_total{grpc_type=\"unary\",grpc_service="
                 "\"ebb.v1.JobService\",grpc_method=\"CreateJob\",grpc_code="
                 "\"OK\"} 1"));
+  EXPECT_THAT(
+      test_.Page(),
+      HasSubstr("grpc_server_handling_seconds_count{grpc_type=\"unary\",grpc_"
+                "service=\"ebb.v1.JobService\",grpc_method=\"CreateJob\"} 1"));
 }
 
 TEST_F(ServicesTest, ViolationsTravelInTheStatusDetails) {
