@@ -15,6 +15,7 @@
 #endif
 
 #include <cstddef>
+#include <cstring>
 
 #include "hwy/cache_control.h"
 
@@ -75,24 +76,9 @@ struct RowVectors {
     before.Store(to);
     hn::StoreU(last, Floats(), to + Offset());
   }
-  // The first `columns` elements alone.
-  HWY_INLINE void LoadFirst(const float* from, size_t columns) {
-    before.LoadFirst(from, columns);
-    last = columns > Offset() ? LoadSome(from + Offset(), InLast(columns))
-                              : hn::Zero(Floats());
-  }
-  HWY_INLINE void StoreFirst(float* to, size_t columns) const {
-    before.StoreFirst(to, columns);
-    if (columns > Offset()) StoreSome(last, to + Offset(), InLast(columns));
-  }
   HWY_INLINE void MulAdd(FloatVec factor, const RowVectors& b) {
     before.MulAdd(factor, b.before);
     last = hn::MulAdd(factor, b.last, last);
-  }
-
- private:
-  HWY_INLINE static size_t InLast(size_t columns) {
-    return HWY_MIN(columns - Offset(), hn::Lanes(Floats()));
   }
 };
 
@@ -101,8 +87,6 @@ struct RowVectors<0> {
   HWY_INLINE void SetZero() {}
   HWY_INLINE void Load(const float*) {}
   HWY_INLINE void Store(float*) const {}
-  HWY_INLINE void LoadFirst(const float*, size_t) {}
-  HWY_INLINE void StoreFirst(float*, size_t) const {}
   HWY_INLINE void MulAdd(FloatVec, const RowVectors&) {}
 };
 
@@ -124,14 +108,6 @@ struct TileAccumulators {
     above.Store(c, stride);
     row.Store(c + (kRows - 1) * stride);
   }
-  HWY_INLINE void LoadFirst(const float* c, size_t stride, size_t columns) {
-    above.LoadFirst(c, stride, columns);
-    row.LoadFirst(c + (kRows - 1) * stride, columns);
-  }
-  HWY_INLINE void StoreFirst(float* c, size_t stride, size_t columns) const {
-    above.StoreFirst(c, stride, columns);
-    row.StoreFirst(c + (kRows - 1) * stride, columns);
-  }
   HWY_INLINE void Step(const float* a, size_t row_stride,
                        const RowVectors<kVectors>& b) {
     above.Step(a, row_stride, b);
@@ -144,26 +120,22 @@ struct TileAccumulators<0, kVectors> {
   HWY_INLINE void SetZero() {}
   HWY_INLINE void Load(const float*, size_t) {}
   HWY_INLINE void Store(float*, size_t) const {}
-  HWY_INLINE void LoadFirst(const float*, size_t, size_t) {}
-  HWY_INLINE void StoreFirst(float*, size_t, size_t) const {}
   HWY_INLINE void Step(const float*, size_t, const RowVectors<kVectors>&) {}
 };
 
-// C [kRows, columns] (+)= A [kRows, depth] * panel [depth, PanelColumns()],
-// columns <= kVectors vectors.
+// C [kRows, kVectors vectors] (+)= A [kRows, depth] * panel
+// [depth, PanelColumns()]. Nothing here takes a vector's address: compilers
+// would keep the accumulators in memory then.
 template <int kRows, int kVectors>
-HWY_INLINE void MultiplyTile(const MatrixView& a, const float* panel,
-                             size_t depth, bool add, float* c, size_t c_stride,
-                             size_t columns) {
-  const bool whole = columns == kVectors * hn::Lanes(Floats());
+HWY_INLINE void MultiplyWholeTile(const MatrixView& a, const float* panel,
+                                  size_t depth, bool add, float* c,
+                                  size_t c_stride) {
   const size_t panel_columns = PanelColumns();
   TileAccumulators<kRows, kVectors> tile;
-  if (!add) {
-    tile.SetZero();
-  } else if (whole) {
+  if (add) {
     tile.Load(c, c_stride);
   } else {
-    tile.LoadFirst(c, c_stride, columns);
+    tile.SetZero();
   }
   const float* element = a.data;
   for (size_t k = 0; k < depth; ++k) {
@@ -173,10 +145,32 @@ HWY_INLINE void MultiplyTile(const MatrixView& a, const float* panel,
     element += a.column_stride;
     panel += panel_columns;
   }
-  if (whole) {
-    tile.Store(c, c_stride);
-  } else {
-    tile.StoreFirst(c, c_stride, columns);
+  tile.Store(c, c_stride);
+}
+
+// The same for the first `columns` columns of C alone; the sums of a part of a
+// tile are formed beside C.
+template <int kRows, int kVectors>
+HWY_INLINE void MultiplyTile(const MatrixView& a, const float* panel,
+                             size_t depth, bool add, float* c, size_t c_stride,
+                             size_t columns) {
+  const size_t tile_columns = kVectors * hn::Lanes(Floats());
+  const bool whole = columns == tile_columns;
+  HWY_ALIGN float beside[kRows * kVectors * hn::MaxLanes(Floats())];
+  float* const sums = whole ? c : beside;
+  const size_t stride = whole ? c_stride : tile_columns;
+  if (!whole && add) {
+    std::memset(beside, 0, sizeof(beside));
+    for (size_t row = 0; row < kRows; ++row) {
+      std::memcpy(beside + row * stride, c + row * c_stride,
+                  columns * sizeof(float));
+    }
+  }
+  MultiplyWholeTile<kRows, kVectors>(a, panel, depth, add, sums, stride);
+  if (whole) return;
+  for (size_t row = 0; row < kRows; ++row) {
+    std::memcpy(c + row * c_stride, beside + row * stride,
+                columns * sizeof(float));
   }
 }
 
