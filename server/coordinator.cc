@@ -188,28 +188,27 @@ bool SameState(const v1::Plan& a, const v1::Plan& b) {
                     });
 }
 
-// The request asks for no other memory section than the job's newest. True: for
-// no other moment, either; the response tells of the switch that brings it, or
-// that there is nothing to do.
+// The request asks for no other memory section than what it starts from. True:
+// for no other moment, either; the response tells of the switch that brings it,
+// or that there is nothing to do.
 bool FindSameSwitch(const v1::Job& job, const v1::SwitchPolicyRequest& request,
                     v1::SwitchPolicyResponse* response) {
-  if (job.pending_switches().empty()) {
-    v1::PolicySwitch& none = *response->mutable_policy_switch();
-    none.set_state(v1::PolicySwitch::STATE_DONE);
-    none.set_cause(v1::PolicySwitch::CAUSE_USER_REQUEST);
-    *none.mutable_before() = CostOf(job.plan());
-    *none.mutable_after() = none.before();
-    none.set_step(job.last_step() + 1);
-    none.set_attempt(job.attempt());
-    none.set_message("it has this policy and budget already");
+  if (const int n = NewestSwitch(job, request.next_run()); n >= 0) {
+    const v1::PolicySwitch& newest = job.pending_switches(n);
+    if (newest.at_step() != request.at_step()) return false;
+    *response->mutable_policy_switch() = newest;
     return true;
   }
-  const v1::PolicySwitch& newest = *job.pending_switches().rbegin();
-  if (newest.at_step() != request.at_step() ||
-      newest.next_run() != request.next_run()) {
-    return false;
-  }
-  *response->mutable_policy_switch() = newest;
+  // What the next attempt would have may not be in force yet.
+  if (request.next_run() && !job.pending_switches().empty()) return false;
+  v1::PolicySwitch& none = *response->mutable_policy_switch();
+  none.set_state(v1::PolicySwitch::STATE_DONE);
+  none.set_cause(v1::PolicySwitch::CAUSE_USER_REQUEST);
+  *none.mutable_before() = CostOf(job.plan());
+  *none.mutable_after() = none.before();
+  none.set_step(job.last_step() + 1);
+  none.set_attempt(job.attempt());
+  none.set_message("it has this policy and budget already");
   return true;
 }
 
@@ -678,7 +677,7 @@ absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::SwitchPolicy(
     {
       absl::MutexLock lock(&mutex_);
       EBB_ASSIGN_OR_RETURN(LiveJob* const live, FindToSwitch(request));
-      base = NewestMemory(live->job, live->plans);
+      base = NewestMemory(live->job, live->plans, request.next_run());
       const v1::MemorySpec asked = AskedMemory(base, request.memory());
       if (SameMemory(asked, base)) {
         v1::SwitchPolicyResponse response;
@@ -705,7 +704,10 @@ absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::SwitchPolicy(
 
     absl::MutexLock lock(&mutex_);
     EBB_ASSIGN_OR_RETURN(LiveJob* const live, FindToSwitch(request));
-    if (!SameMemory(NewestMemory(live->job, live->plans), base)) continue;
+    if (!SameMemory(NewestMemory(live->job, live->plans, request.next_run()),
+                    base)) {
+      continue;
+    }
     return StoreSwitch(*live, request, std::move(wanted), note);
   }
   return absl::AbortedError(

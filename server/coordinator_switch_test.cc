@@ -281,6 +281,63 @@ TEST_F(CoordinatorSwitch, ForTheNextRunWaitsForOne) {
   EXPECT_THAT(Told(other), ElementsAre("1 PENDING", "1 DONE"));
 }
 
+// What waits for the next attempt is not what trains: a switch of that starts
+// from what it has, and leaves the other waiting.
+TEST_F(CoordinatorSwitch, OneForTheNextRunDoesNotMoveThoseOfNow) {
+  const std::string id = test.Create(Spec());
+  const auto connection = BringToRun(test, id);
+  v1::SwitchPolicyRequest next = SwitchRequest(id, v1::POLICY_CHEAP);
+  next.mutable_memory()->set_offload_optimizer(v1::OFFLOAD_HOST);
+  next.set_next_run(true);
+  Switch(next);
+  // Has it already.
+  EXPECT_EQ(Switch(SwitchRequest(id, v1::POLICY_NONE)).number(), 0);
+  EXPECT_EQ(Switch(SwitchRequest(id, v1::POLICY_FULL)).number(), 2);
+  EXPECT_EQ(Switch(next).number(), 1);
+  Receive(SwitchedMessage(id, 1, 1, 2, 2), connection);
+  v1::Job job = test.Get(id);
+  EXPECT_EQ(job.spec().memory().policy(), v1::POLICY_FULL);
+  EXPECT_EQ(job.spec().memory().offload_optimizer(), v1::OFFLOAD_NONE);
+  ASSERT_EQ(job.pending_switches_size(), 1);
+  EXPECT_EQ(job.pending_switches(0).number(), 1);
+  // One more for the next attempt starts from what that would have.
+  next.mutable_memory()->clear_offload_optimizer();
+  next.mutable_memory()->set_policy(v1::POLICY_FULL);
+  EXPECT_EQ(Switch(next).number(), 3);
+  EXPECT_THAT(Told(id),
+              ElementsAre("1 PENDING", "2 PENDING", "2 DONE", "3 PENDING"));
+}
+
+// An attempt begins with what was due and then with what waited for it; what is
+// for a later step waits on.
+TEST(PolicySwitch, AnAttemptBeginsWithTheNewestOfBothKinds) {
+  v1::Job job;
+  v1::JobPlans plans;
+  const auto add = [&](v1::Policy policy, int64_t at_step, bool next_run) {
+    v1::PendingPlan wanted;
+    wanted.mutable_planned()->mutable_memory()->set_policy(policy);
+    AddSwitch(wanted, at_step, next_run, "", {&job, &plans});
+  };
+  add(v1::POLICY_CHEAP, 0, true);
+  add(v1::POLICY_SELECTIVE, 0, false);
+  add(v1::POLICY_FULL, 0, true);
+  add(v1::POLICY_SQRT, 50, false);
+  EXPECT_EQ(NewestMemory(job, plans, true).policy(), v1::POLICY_FULL);
+  EXPECT_EQ(NewestMemory(job, plans, false).policy(), v1::POLICY_SQRT);
+  std::vector<std::string> ended;
+  for (const v1::PolicySwitch& one : TakeDueSwitches(10, {&job, &plans})) {
+    ended.push_back(
+        absl::StrCat(one.number(), " ",
+                     v1::PolicySwitch::State_Name(one.state()).substr(6)));
+  }
+  EXPECT_THAT(ended, ElementsAre("2 DONE", "1 SUPERSEDED", "3 DONE"));
+  EXPECT_EQ(job.spec().memory().policy(), v1::POLICY_FULL);
+  ASSERT_EQ(job.pending_switches_size(), 1);
+  EXPECT_EQ(job.pending_switches(0).number(), 4);
+  ASSERT_EQ(plans.pending_size(), 1);
+  EXPECT_EQ(plans.pending(0).number(), 4);
+}
+
 TEST_F(CoordinatorSwitch, ARankThatCannotSaysWhy) {
   const std::string id = test.Create(Spec());
   const auto connection = BringToRun(test, id);
@@ -530,8 +587,7 @@ TEST_F(CoordinatorSwitch, AStateThatMovesNeedsANewAttempt) {
   request.mutable_memory()->set_offload_optimizer(v1::OFFLOAD_HOST);
   const absl::Status refused = Refusal(request);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("(--next-run)"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("(--next-run)"));
   request.set_next_run(true);
   EXPECT_EQ(Switch(request).state(), v1::PolicySwitch::STATE_PENDING);
 }

@@ -19,27 +19,35 @@ void EndSwitch(v1::PolicySwitch ended, v1::PolicySwitch::State state,
   all->push_back(std::move(ended));
 }
 
-// Takes all waiting switches up to `number` out. They are over, superseded, but
-// for the one of this number, which is returned with its plan.
+// Takes all waiting switches up to `number` out that wait for the same as that
+// one. They are over, superseded, but for the one of this number, which is
+// returned with its plan.
 v1::PendingPlan TakeOut(int64_t number, SwitchRecords records,
                         v1::PolicySwitch* taken,
                         std::vector<v1::PolicySwitch>* ended) {
   auto& waiting = *records.job->mutable_pending_switches();
   auto& plans = *records.plans->mutable_pending();
+  const auto newest = std::find_if(
+      waiting.begin(), waiting.end(),
+      [&](const v1::PolicySwitch& one) { return one.number() == number; });
+  EBB_CHECK(newest != waiting.end());
+  const bool next_run = newest->next_run();
   v1::PendingPlan plan;
-  while (!waiting.empty() && waiting[0].number() <= number) {
-    v1::PolicySwitch first = std::move(waiting[0]);
-    waiting.erase(waiting.begin());
-    if (first.number() == number) {
-      *taken = std::move(first);
-    } else {
-      EndSwitch(std::move(first), v1::PolicySwitch::STATE_SUPERSEDED, records,
-                ended);
+  for (int n = 0; n < waiting.size() && waiting[n].number() <= number;) {
+    if (waiting[n].next_run() != next_run) {
+      ++n;
+      continue;
     }
-  }
-  while (!plans.empty() && plans[0].number() <= number) {
-    if (plans[0].number() == number) plan = std::move(plans[0]);
-    plans.erase(plans.begin());
+    EBB_CHECK(waiting[n].number() == plans[n].number());
+    if (waiting[n].number() == number) {
+      *taken = std::move(waiting[n]);
+      plan = std::move(plans[n]);
+    } else {
+      EndSwitch(std::move(waiting[n]), v1::PolicySwitch::STATE_SUPERSEDED,
+                records, ended);
+    }
+    waiting.erase(waiting.begin() + n);
+    plans.erase(plans.begin() + n);
   }
   return plan;
 }
@@ -109,11 +117,18 @@ v1::MemorySpec AskedMemory(const v1::MemorySpec& base,
   return merged;
 }
 
+int NewestSwitch(const v1::Job& job, bool next_run) {
+  int n = job.pending_switches_size() - 1;
+  while (n >= 0 && job.pending_switches(n).next_run() != next_run) --n;
+  return n;
+}
+
 const v1::MemorySpec& NewestMemory(const v1::Job& job,
-                                   const v1::JobPlans& plans) {
-  return plans.pending().empty()
-             ? job.spec().memory()
-             : plans.pending(plans.pending_size() - 1).planned().memory();
+                                   const v1::JobPlans& plans, bool next_run) {
+  int newest = NewestSwitch(job, next_run);
+  if (newest < 0 && next_run) newest = NewestSwitch(job, false);
+  return newest < 0 ? job.spec().memory()
+                    : plans.pending(newest).planned().memory();
 }
 
 v1::PolicyCost CostOf(const v1::Plan& plan) {
@@ -160,15 +175,18 @@ v1::PolicySwitch AddSwitch(v1::PendingPlan wanted, int64_t at_step,
 std::vector<v1::PolicySwitch> TakeDueSwitches(int64_t first_step,
                                               SwitchRecords records) {
   std::vector<v1::PolicySwitch> ended;
-  int64_t due = 0;
+  int64_t due = 0, next_run = 0;
   for (const v1::PolicySwitch& waiting : records.job->pending_switches()) {
-    if (waiting.next_run() || waiting.at_step() <= first_step) {
+    if (waiting.next_run()) {
+      next_run = waiting.number();
+    } else if (waiting.at_step() <= first_step) {
       due = waiting.number();
     }
   }
-  if (due > 0) {
+  for (const int64_t number : {due, next_run}) {
+    if (number == 0) continue;
     v1::PolicySwitch taken;
-    v1::PendingPlan plan = TakeOut(due, records, &taken, &ended);
+    v1::PendingPlan plan = TakeOut(number, records, &taken, &ended);
     *taken.mutable_before() = CostOf(records.job->plan());
     PutInForce(std::move(*plan.mutable_planned()),
                std::move(*plan.mutable_ladder()), records);

@@ -4,7 +4,9 @@
 //
 // A switch waits (v1::Job.pending_switches, with its plan in v1::JobPlans.
 // pending) until its fate is known: a rank has answered, or an attempt begins.
-// job.spec.memory and job.plan are always what is in force.
+// job.spec.memory and job.plan are always what is in force. What waits for the
+// next attempt and what waits for the ranks that train are two lines: a switch
+// starts from the newest of its own, and supersedes older ones of its own only.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +29,14 @@ constexpr int kMaxPendingSwitches = 16;
 v1::MemorySpec AskedMemory(const v1::MemorySpec& base,
                            const v1::MemorySpec& asked);
 
-// The memory section that the job has once all that waits has come into force.
+// Index of the newest switch that waits for the next attempt, or of those that
+// wait for the ranks that train; -1: none waits.
+int NewestSwitch(const v1::Job& job, bool next_run);
+
+// The memory section that a new switch starts from: what the ranks that train
+// will have, or the next attempt.
 const v1::MemorySpec& NewestMemory(const v1::Job& job,
-                                   const v1::JobPlans& plans);
+                                   const v1::JobPlans& plans, bool next_run);
 
 v1::PolicyCost CostOf(const v1::Plan& plan);
 
@@ -47,14 +54,14 @@ v1::PolicySwitch AddSwitch(v1::PendingPlan wanted, int64_t at_step,
                            bool next_run, const std::string& message,
                            SwitchRecords records);
 
-// No rank trains: takes into force the newest switch that is due when step
-// `first_step` begins a run, and ends older ones. Returns all whose fate is
-// known now, by number.
+// No rank trains: takes into force what is due when step `first_step` begins a
+// run, and then what waited for the next attempt; of each the newest, older
+// ones end. Returns all whose fate is known now, in this order.
 std::vector<v1::PolicySwitch> TakeDueSwitches(int64_t first_step,
                                               SwitchRecords records);
 
 // One rank's report. When all ranks have answered the switch, it and older ones
-// end. Returns those whose fate is known now, by number.
+// that wait for ranks end. Returns those whose fate is known now, by number.
 // Errors: INVALID_ARGUMENT for a plan that the rank cannot have.
 absl::StatusOr<std::vector<v1::PolicySwitch>> TakeAnswer(
     const v1::Switched& answer, int rank, int num_ranks, SwitchRecords records);
