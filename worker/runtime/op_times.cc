@@ -24,6 +24,14 @@ struct LaunchedOps {
   }
 };
 
+double MeanOfMiddleHalf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  // Of three, the one between.
+  const size_t cut = values.size() == 3 ? 1 : values.size() / 4;
+  return std::accumulate(values.begin() + cut, values.end() - cut, 0.0) /
+         static_cast<double>(values.size() - 2 * cut);
+}
+
 }  // namespace
 
 size_t OpTimes::NumLaunches(const Program& program) {
@@ -66,19 +74,22 @@ absl::Status OpTimes::Add(const Program& program, const Backend& backend,
                                             " times, timed were ",
                                             launch_seconds.size()));
   }
+  step_seconds_.push_back(
+      std::accumulate(launch_seconds.begin(), launch_seconds.end(), 0.0));
   return absl::OkStatus();
 }
 
 std::map<std::string, double> OpTimes::Means() const {
   std::map<std::string, double> means;
+  double sum = 0;  // of all runs, as long as their means
   for (const auto& [key, seconds] : seconds_) {
-    std::vector<double> sorted = seconds;
-    std::sort(sorted.begin(), sorted.end());
-    const size_t cut = sorted.size() / 4;
-    means[key] =
-        std::accumulate(sorted.begin() + cut, sorted.end() - cut, 0.0) /
-        static_cast<double>(sorted.size() - 2 * cut);
+    means[key] = MeanOfMiddleHalf(seconds);
+    sum += means[key] * static_cast<double>(seconds.size());
   }
+  if (!(sum > 0)) return means;
+  const double scale = MeanOfMiddleHalf(step_seconds_) *
+                       static_cast<double>(step_seconds_.size()) / sum;
+  for (auto& [key, mean] : means) mean *= scale;
   return means;
 }
 

@@ -24,12 +24,14 @@ class OpTimes {
   absl::Status Add(const Program& program, const Backend& backend,
                    const std::vector<double>& launch_seconds);
 
-  // By OpKey, the mean of the middle half of all runs: a slow spell of the
-  // machine counts little, and the means of a step's ops add up to the step.
+  // By OpKey, the mean of the middle half of all runs, which a slow spell of
+  // the machine moves little; all scaled alike so that a step's add up to the
+  // middle ones of the steps: some slow runs are part of every step.
   std::map<std::string, double> Means() const;
 
  private:
   std::map<std::string, std::vector<double>> seconds_;
+  std::vector<double> step_seconds_;  // in all launches
 };
 
 }  // namespace ebb
