@@ -9,9 +9,9 @@
 // - recompute: FLOPs computed again over the model's; its time: seconds of the
 //   recomputed ops over those of all others, within one step.
 // - cost of a policy: its step over that of `none`; the policies take turns.
-// - error: seconds of a step as predicted from op times that were measured just
-//   before, over the median measured. A process that shares the machine makes
-//   it larger.
+// - error: seconds of a step as predicted from what `ebb plan --profile`
+//   measures, done just before, over the median measured. A process that shares
+//   the machine makes it larger.
 // `auto` has the mean of the peaks of `none` and `full` as its budget; so have
 // `auto-host` and `auto-disk`, which may offload to host memory and to disk.
 // A shipped spec, client/examples/offload.yaml, under its own budget: what
@@ -43,6 +43,7 @@
 #include "nlohmann/json.hpp"
 #include "server/planner/plan_job.h"
 #include "worker/model/job_spec.h"
+#include "worker/profiling.h"
 
 namespace ebb::bench {
 namespace {
@@ -262,10 +263,13 @@ void Compare(const std::string& name, const std::string& other,
   const double cpu = MedianCost(slow->cpu_seconds, fast->cpu_seconds);
   json[absl::StrCat(name, "_faster_than_", other)] = faster;
   json[absl::StrCat(name, "_cpu_less_than_", other)] = cpu;
-  absl::PrintF(
-      "  %s is %.1f%% faster than %s, which takes %.1f%% more of the "
-      "processor\n",
-      name, 100 * faster, other, 100 * cpu);
+  const auto than = [](double more, const char* word, const char* opposite) {
+    return absl::StrFormat("%.1f%% %s", 100 * std::abs(more),
+                           more < 0 ? opposite : word);
+  };
+  absl::PrintF("  %s is %s than %s, which takes %s of the processor\n", name,
+               than(faster, "faster", "slower"), other,
+               than(cpu, "more", "less"));
 }
 
 // One job under policies that take turns: returns its part of the results.
@@ -281,6 +285,9 @@ absl::StatusOr<Json> BenchJob(const Options& options, JobSpec spec,
                spec.global_batch);
   std::vector<std::unique_ptr<StepBench>> benches;
   CostProfile profile = RooflineProfile(DescribeCpu(options.threads));
+  EBB_ASSIGN_OR_RETURN(auto op_seconds, ProfileJob(spec, DiskDirectory(spec),
+                                                   [] { return false; }));
+  profile.TakeMeasured(std::move(op_seconds), spec.memory.offload_dir);
   for (const std::string& name : policies) {
     spec.memory.policy = PolicyOf(name);
     spec.memory.offload = OffloadOf(name);
@@ -292,9 +299,6 @@ absl::StatusOr<Json> BenchJob(const Options& options, JobSpec spec,
                          StepBench::Create(spec, profile));
     EBB_RETURN_IF_ERROR(bench->WarmUp());
     benches.push_back(std::move(bench));
-    if (benches.size() == 1) {
-      EBB_ASSIGN_OR_RETURN(profile, benches.front()->MeasureOps());
-    }
   }
   for (int round = 0; round < options.steps; ++round) {
     for (const auto& bench : benches) EBB_RETURN_IF_ERROR(bench->Step());

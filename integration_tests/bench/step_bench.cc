@@ -19,7 +19,6 @@
 #include "worker/program/cost_profile.h"
 #include "worker/program/job_programs.h"
 #include "worker/runtime/arena_memory.h"
-#include "worker/runtime/copy_times.h"
 #include "worker/runtime/disk_file.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/model_state.h"
@@ -140,8 +139,8 @@ class JobBench final : public StepBench {
     EBB_ASSIGN_OR_RETURN(host_,
                          ArenaMemory::Allocate(device_, program.host_bytes));
     if (program.disk_bytes > 0) {
-      EBB_ASSIGN_OR_RETURN(disk_,
-                           DiskFile::Create(directory(), program.disk_bytes));
+      EBB_ASSIGN_OR_RETURN(
+          disk_, DiskFile::Create(DiskDirectory(spec_), program.disk_bytes));
     }
     const ArenaView arenas = {state_.data(), state_.bytes(),    step_.data(),
                               step_.bytes(), host_.data(),      host_.bytes(),
@@ -172,37 +171,12 @@ class JobBench final : public StepBench {
     EBB_RETURN_IF_ERROR(Run().status());
     return Attribute(programs_.training, device_.StopTiming(), measured_);
   }
-  absl::StatusOr<CostProfile> MeasureOps() override {
-    constexpr int kSteps = 3;
-    OpTimes times;
-    for (int n = 0; n < kSteps; ++n) {
-      device_.StartTiming(OpTimes::NumLaunches(programs_.training));
-      EBB_RETURN_IF_ERROR(Run().status());
-      EBB_RETURN_IF_ERROR(times.Add(programs_.training, device_.backend(),
-                                    device_.StopTiming()));
-    }
-    CostProfile profile = RooflineProfile(device_.backend());
-    std::map<std::string, double> seconds = times.Means();
-    const std::string& named = spec_.memory.offload_dir;
-    EBB_ASSIGN_OR_RETURN(auto copies,
-                         MeasureCopies(device_, directory(), DiskPlace(named),
-                                       [this] { return Run().status(); }));
-    seconds.merge(copies);
-    profile.TakeMeasured(std::move(seconds), named);
-    return profile;
-  }
   double Predict(const CostProfile& profile) const override {
     return SecondsOf(programs_.training, profile).total;
   }
   const StepMeasurement& measured() const override { return measured_; }
 
  private:
-  std::string directory() const {
-    return spec_.memory.offload_dir.empty()
-               ? std::filesystem::temp_directory_path().string()
-               : spec_.memory.offload_dir;
-  }
-
   // Of this process so far, without the kernel's work for it.
   static double CpuSeconds() {
     rusage usage;
@@ -236,6 +210,12 @@ class JobBench final : public StepBench {
 };
 
 }  // namespace
+
+std::string DiskDirectory(const JobSpec& spec) {
+  return spec.memory.offload_dir.empty()
+             ? std::filesystem::temp_directory_path().string()
+             : spec.memory.offload_dir;
+}
 
 absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(
     const JobSpec& spec, const CostProfile& profile) {

@@ -55,13 +55,16 @@ struct StepMeasurement {
   std::vector<ProfileEntry> profile;  // by falling seconds
 };
 
+// Where values of the job wait on disk: memory.offload_dir, else where
+// temporary files are.
+std::string DiskDirectory(const JobSpec& spec);
+
 // A job under one policy, whose steps are taken one at a time, so that jobs
 // that are compared can take turns. Tokens are drawn uniformly from a fixed
 // seed.
 class StepBench {
  public:
   // Plans with what ops take by `profile`, takes the arenas and draws weights.
-  // Values on disk wait in memory.offload_dir, else where temporary files are.
   // Errors: those of planning, of missing memory and of the executor.
   static absl::StatusOr<std::unique_ptr<StepBench>> Create(
       const JobSpec& spec, const CostProfile& profile);
@@ -70,9 +73,6 @@ class StepBench {
   virtual absl::Status WarmUp() = 0;   // one step, not counted
   virtual absl::Status Step() = 0;     // joins step_seconds
   virtual absl::Status Profile() = 0;  // one step with every launch timed
-  // Measures what its ops take, by three more steps, and what copies take
-  // beside them.
-  virtual absl::StatusOr<CostProfile> MeasureOps() = 0;
   // Seconds of a step as a plan counts them.
   virtual double Predict(const CostProfile& profile) const = 0;
   virtual const StepMeasurement& measured() const = 0;
