@@ -1,5 +1,6 @@
-// Values that wait on disk, through the real programs: the same bits, clear
-// words for directories that do not do, and nothing left behind.
+// Saved values and optimizer state that wait on disk, through the real
+// programs: the same bits, clear words for directories that do not do, and
+// nothing left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,6 +12,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "integration_tests/harness.h"
 
 namespace ebb {
@@ -18,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -31,10 +35,20 @@ std::vector<std::string> With(std::vector<std::string> sets,
   return sets;
 }
 
+// What waits on disk, as fields of `memory`.
+constexpr char kSavedValues[] = "offload=disk";
+constexpr char kOptimizer[] = "offload_optimizer=disk";
+constexpr char kBoth[] = "offload_optimizer=disk,offload=disk";
+
 std::vector<std::string> OnDisk(const std::string& directory = "",
-                                const std::string& policy = "none") {
-  return {"memory.policy=" + policy, "memory.offload=disk",
-          "memory.offload_dir=\"" + directory + "\""};
+                                const std::string& policy = "none",
+                                const std::string& what = kSavedValues) {
+  std::vector<std::string> sets = {"memory.policy=" + policy,
+                                   "memory.offload_dir=\"" + directory + "\""};
+  for (const absl::string_view field : absl::StrSplit(what, ',')) {
+    sets.push_back(absl::StrCat("memory.", field));
+  }
+  return sets;
 }
 
 std::string MakeDirectory(Service& service, const std::string& name) {
@@ -110,6 +124,20 @@ class MemoryFileSystem {
   bool is_mounted_ = false;
 };
 
+// Once for saved values and once for the optimizer's state.
+class DiskOffloadOf : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<std::string> InDirectory(const std::string& directory) {
+    return OnDisk(directory, "none", GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, DiskOffloadOf,
+                         ::testing::Values(kSavedValues, kOptimizer),
+                         [](const auto& info) {
+                           return info.param == kOptimizer ? "Optimizer"
+                                                           : "SavedValues";
+                         });
+
 TEST(DiskOffload, GivesTheSameBitsAndLeavesNothing) {
   Service service;
   const std::string spec = BaseSpec(service);
@@ -120,7 +148,8 @@ TEST(DiskOffload, GivesTheSameBitsAndLeavesNothing) {
   ASSERT_EQ(base.size(), 6u);
   std::vector<std::vector<std::string>> variants = {
       OnDisk(), OnDisk("", "full"),
-      OnDisk(MakeDirectory(service, "values"), "cheap")};
+      OnDisk(MakeDirectory(service, "values"), "cheap"),
+      OnDisk("", "full", kOptimizer), OnDisk("", "cheap", kBoth)};
   // A file system that may not go around the page cache.
   const std::string in_memory =
       absl::StrCat("/dev/shm", service.Path("values"));
@@ -128,7 +157,7 @@ TEST(DiskOffload, GivesTheSameBitsAndLeavesNothing) {
     variants.push_back(OnDisk(in_memory));
   }
   for (const std::vector<std::string>& variant : variants) {
-    SCOPED_TRACE(absl::StrCat(variant[0], " ", variant[2]));
+    SCOPED_TRACE(absl::StrJoin(variant, " "));
     const std::string job =
         service.Submit(spec, With(With(kOddSizes, {"steps=3"}), variant));
     const nlohmann::json ended = service.WaitForEnd(job);
@@ -146,7 +175,7 @@ TEST(DiskOffload, GivesTheSameBitsAndLeavesNothing) {
                 HasSubstr(absl::StrCat("ebb_train_disk_bytes{job_id=\"", job,
                                        "\",rank=\"0\"} ", bytes, "\n")));
     EXPECT_THAT(service.Ebb({"logs", job}).out,
-                HasSubstr(absl::StrCat("values wait in ", "/")));
+                ContainsRegex("(values wait|state waits) in /"));
     ExpectNoValuesIn(ended["directory"]);
   }
   EXPECT_TRUE(fs::is_empty(service.Path("values")));
@@ -156,7 +185,7 @@ TEST(DiskOffload, GivesTheSameBitsAndLeavesNothing) {
   }
 }
 
-TEST(DiskOffload, DirectoriesThatDoNotDoAreToldAtSubmit) {
+TEST_P(DiskOffloadOf, DirectoriesThatDoNotDoAreToldAtSubmit) {
   Service service;
   const std::string spec = BaseSpec(service);
   const std::string file = service.Write("file", "x");
@@ -172,7 +201,7 @@ TEST(DiskOffload, DirectoriesThatDoNotDoAreToldAtSubmit) {
         Case{"/proc", 5, "takes no files"}}) {
     SCOPED_TRACE(wrong.directory);
     const CommandResult refused =
-        TrySubmit(service, spec, OnDisk(wrong.directory));
+        TrySubmit(service, spec, InDirectory(wrong.directory));
     EXPECT_EQ(refused.exit_code, wrong.exit_code);
     EXPECT_EQ(refused.out, "");
     EXPECT_THAT(refused.err,
@@ -182,35 +211,35 @@ TEST(DiskOffload, DirectoriesThatDoNotDoAreToldAtSubmit) {
   }
   // Beside other mistakes, too.
   const CommandResult several =
-      TrySubmit(service, spec, With(OnDisk(file), {"optimizer.lr=-1"}));
+      TrySubmit(service, spec, With(InDirectory(file), {"optimizer.lr=-1"}));
   EXPECT_EQ(several.exit_code, 2);
   EXPECT_THAT(several.err, AllOf(HasSubstr("memory.offload_dir"),
                                  HasSubstr("optimizer.lr")));
   EXPECT_EQ(service.EbbJson({"list"})["jobs"].size(), 0u);
 }
 
-TEST(DiskOffload, FullAndReadOnlyFileSystemsAreTold) {
+TEST_P(DiskOffloadOf, FullAndReadOnlyFileSystemsAreTold) {
   Service service;
   const std::string spec = BaseSpec(service);
   const MemoryFileSystem small(service.Path("small"), "size=8m");
   if (!small.is_mounted()) GTEST_SKIP() << "file systems cannot be mounted";
-  // 9 MiB of saved values.
+  // Some 10 MiB of saved values, and more of moments.
   const std::vector<std::string> large = {"model.hidden=256", "model.ffn=1024",
                                           "batch.micro=8", "steps=2"};
   const CommandResult full =
-      TrySubmit(service, spec, With(large, OnDisk(small.path())));
+      TrySubmit(service, spec, With(large, InDirectory(small.path())));
   EXPECT_EQ(full.exit_code, 9);
   EXPECT_THAT(full.err, AllOf(HasSubstr("memory.offload_dir: got "),
                               HasSubstr(small.path()), HasSubstr("no room"),
                               HasSubstr("have 8388608")));
   // A small job fits, and leaves it empty.
-  const std::string job = service.Submit(spec, OnDisk(small.path()));
+  const std::string job = service.Submit(spec, InDirectory(small.path()));
   EXPECT_EQ(service.WaitForEnd(job)["state"], "STATE_SUCCEEDED");
   EXPECT_TRUE(fs::is_empty(small.path()));
 
   const MemoryFileSystem fixed(service.Path("fixed"), "", MS_RDONLY);
   const CommandResult read_only =
-      TrySubmit(service, spec, OnDisk(fixed.path()));
+      TrySubmit(service, spec, InDirectory(fixed.path()));
   EXPECT_EQ(read_only.exit_code, 5);
   EXPECT_THAT(read_only.err,
               AllOf(HasSubstr(fixed.path()),
@@ -218,12 +247,13 @@ TEST(DiskOffload, FullAndReadOnlyFileSystemsAreTold) {
 }
 
 // The file has no name: it needs its directory for a moment only.
-TEST(DiskOffload, GoesOnWhereItsDirectoryVanishes) {
+TEST_P(DiskOffloadOf, GoesOnWhereItsDirectoryVanishes) {
   Service service;
   const std::string spec = BaseSpec(service);
   const std::vector<std::string> sets = With(kOddSizes, {"steps=300"});
   const std::string directory = MakeDirectory(service, "values");
-  const std::string job = service.Submit(spec, With(sets, OnDisk(directory)));
+  const std::string job =
+      service.Submit(spec, With(sets, InDirectory(directory)));
   ASSERT_TRUE(ReachesStep(service, job, 3));
   ASSERT_LT(service.Get(job)["last_step"], 300);
   fs::remove_all(directory);
@@ -234,11 +264,11 @@ TEST(DiskOffload, GoesOnWhereItsDirectoryVanishes) {
   EXPECT_FALSE(fs::exists(directory));
 }
 
-TEST(DiskOffload, NothingIsLeftAfterAKill) {
+TEST_P(DiskOffloadOf, NothingIsLeftAfterAKill) {
   Service service;
   const std::string directory = MakeDirectory(service, "values");
   const std::string job = service.Submit(
-      BaseSpec(service), With(OnDisk(directory), {"steps=100000"}));
+      BaseSpec(service), With(InDirectory(directory), {"steps=100000"}));
   ASSERT_TRUE(ReachesStep(service, job, 2));
   const std::vector<pid_t> ranks = service.Processes("EBB_RANK=");
   ASSERT_EQ(ranks.size(), 1u);
