@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <string>
@@ -18,14 +17,11 @@
 namespace ebb {
 namespace {
 
-// Random graphs of up to 14 and of up to 20 nodes. EBB_FULL_COUNTS in the
-// environment takes all, a plain run the first quarter of the small ones.
+// Random graphs of up to 14 and of up to 20 nodes.
 constexpr int kSmallGraphs = 200;
 constexpr int kSmallNodes = 14;
 constexpr int kLargeGraphs = 50;
 constexpr int kLargeNodes = 20;
-
-bool FullCounts() { return std::getenv("EBB_FULL_COUNTS") != nullptr; }
 
 GraphPlan Plan(const GraphProblem& problem, int64_t budget_bytes) {
   return PlanGraph(problem, budget_bytes, GraphPlanOptions());
@@ -87,19 +83,17 @@ int ExpectOptimal(const GraphProblem& problem) {
 }
 
 TEST(GraphPlanner, EqualsExhaustiveSearchOnSmallGraphs) {
-  const int num_graphs = FullCounts() ? kSmallGraphs : kSmallGraphs / 4;
   int num_recomputing = 0;
-  for (int seed = 0; seed < num_graphs; ++seed) {
+  for (int seed = 0; seed < kSmallGraphs; ++seed) {
     const int num_nodes = 2 + seed % (kSmallNodes - 1);
     SCOPED_TRACE("seed " + std::to_string(seed));
     num_recomputing += ExpectOptimal(RandomGraph(seed, num_nodes));
   }
   // Else the graphs would be too easy to prove anything.
-  EXPECT_GT(num_recomputing, num_graphs / 2);
+  EXPECT_GT(num_recomputing, kSmallGraphs / 2);
 }
 
 TEST(GraphPlanner, EqualsExhaustiveSearchOnLargerGraphs) {
-  if (!FullCounts()) GTEST_SKIP() << "./run soak runs it";
   int num_recomputing = 0;
   for (int seed = 0; seed < kLargeGraphs; ++seed) {
     const int num_nodes = kSmallNodes + 1 + seed % (kLargeNodes - kSmallNodes);
