@@ -396,6 +396,11 @@ v1::Step StepToMessage(const StepReport& report, int attempt,
   rank.set_saved_bytes(report.saved_bytes);
   rank.set_host_bytes(report.host_bytes);
   rank.set_disk_bytes(report.disk_bytes);
+  auto& copied = *rank.mutable_copied_bytes();
+  copied["to_host"] = report.copied.to_host;
+  copied["from_host"] = report.copied.from_host;
+  copied["to_disk"] = report.copied.to_disk;
+  copied["from_disk"] = report.copied.from_disk;
   rank.set_resident_bytes(report.resident_bytes);
   for (const EncodeError& error : report.encode_errors) {
     v1::EncodeError& copy = *rank.add_encode_errors();

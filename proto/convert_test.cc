@@ -268,6 +268,10 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
   report.resident_bytes = 9000;
   report.host_bytes = 5000;
   report.disk_bytes = 6000;
+  report.copied = {.to_host = 1,
+                   .from_host = 2,
+                   .to_disk = 3,
+                   .from_disk = int64_t{1} << 60};
   report.encode_errors = {{"L*.qkv.y", 0.02, 0.5}};
   report.phases.backward = 0.25;
   report.phases.offload_wait = 0.125;
@@ -284,6 +288,11 @@ TEST(Convert, StepCarriesPredictedAndCountedBytes) {
   EXPECT_EQ(step.phase_seconds().at("offload_wait"), 0.125);
   EXPECT_EQ(step.ranks(0).host_bytes(), 5000);
   EXPECT_EQ(step.ranks(0).disk_bytes(), 6000);
+  EXPECT_EQ(step.ranks(0).copied_bytes().size(), 4u);
+  EXPECT_EQ(step.ranks(0).copied_bytes().at("to_host"), 1);
+  EXPECT_EQ(step.ranks(0).copied_bytes().at("from_host"), 2);
+  EXPECT_EQ(step.ranks(0).copied_bytes().at("to_disk"), 3);
+  EXPECT_EQ(step.ranks(0).copied_bytes().at("from_disk"), int64_t{1} << 60);
   ASSERT_EQ(step.ranks_size(), 1);
   EXPECT_EQ(step.ranks(0).memory().size(), size_t{kNumMemoryClasses});
   EXPECT_EQ(step.ranks(0).memory().at("saved").peak_bytes(), 4000);

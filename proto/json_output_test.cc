@@ -27,6 +27,8 @@ TEST(JsonOutput, StepsInFull) {
   v1::RankStep& rank = *step.add_ranks();
   (*rank.mutable_memory())["saved"].set_peak_bytes(int64_t{1} << 60);
   (*rank.mutable_memory())["live"];
+  (*rank.mutable_copied_bytes())["to_host"] = 4096;
+  (*rank.mutable_copied_bytes())["from_disk"];
   step.mutable_time()->set_seconds(0);
   EXPECT_EQ(
       MessageToJson(step),
@@ -37,7 +39,8 @@ TEST(JsonOutput, StepsInFull) {
       R"("live":{"predicted_bytes":"0","peak_bytes":"0"},)"
       R"("saved":{"predicted_bytes":"0","peak_bytes":"1152921504606846976"}},)"
       R"("host_bytes":"0","disk_bytes":"0","saved_bytes":"0",)"
-      R"("resident_bytes":"0","encode_errors":[]}],"skipped":false,)"
+      R"("resident_bytes":"0","encode_errors":[],)"
+      R"("copied_bytes":{"from_disk":"0","to_host":"4096"}}],"skipped":false,)"
       R"("time":"1970-01-01T00:00:00Z","phase_seconds":{}})");
 }
 

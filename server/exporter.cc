@@ -17,6 +17,8 @@ constexpr const char* kPhases[] = {"forward",      "recompute", "backward",
                                    "offload_wait", "checkpoint"};
 constexpr const char* kVisibilities[] = {"hidden", "exposed"};
 constexpr const char* kFlopKinds[] = {"model", "recompute"};
+constexpr const char* kDirections[] = {"to_host", "from_host", "to_disk",
+                                       "from_disk"};
 constexpr const char* kMemoryPhases[] = {"start", "switch"};
 constexpr const char* kStoreOperations[] = {
     "apply",     "delete",     "get_job",     "get_plans", "list_jobs",
@@ -184,6 +186,9 @@ void Exporter::AttemptStarted(const v1::Job& job, int num_ranks) {
   for (const char* kind : kFlopKinds) {
     table_->Add("ebb_train_floating_point_operations_total", {id, kind}, 0);
   }
+  for (const char* direction : kDirections) {
+    table_->Add("ebb_train_offload_bytes_total", {id, direction}, 0);
+  }
   table_->Observe("ebb_train_step_duration_seconds", {id}, -1);
   for (const char* phase : kMemoryPhases) {
     OutOfMemory(id, phase, 0, 0);
@@ -246,6 +251,12 @@ void Exporter::StepStored(const std::string& job_id, int rank,
                 static_cast<double>(part.host_bytes()));
     table_->Set("ebb_train_disk_bytes", {job_id, label},
                 static_cast<double>(part.disk_bytes()));
+    for (const char* direction : kDirections) {
+      const auto bytes = part.copied_bytes().find(direction);
+      if (bytes == part.copied_bytes().end()) continue;
+      table_->Add("ebb_train_offload_bytes_total", {job_id, direction},
+                  static_cast<double>(bytes->second));
+    }
     // After a switch other values are encoded, or none.
     for (const char* family : kEncodeErrors) {
       table_->RemoveFrom(family, {job_id, label});

@@ -52,6 +52,8 @@ v1::Step Step(int64_t number) {
   (*rank.mutable_memory())["saved"].set_peak_bytes(1000);
   (*rank.mutable_memory())["nonsense"].set_peak_bytes(7);
   rank.set_host_bytes(300);
+  (*rank.mutable_copied_bytes())["to_host"] = 4096;
+  (*rank.mutable_copied_bytes())["nonsense"] = 8;
   v1::EncodeError& error = *rank.add_encode_errors();
   error.set_value("L*.mlp.act.y");
   error.set_relative_error(0.02);
@@ -220,6 +222,32 @@ TEST_F(ExporterTest, RecomputeSecondsAreThePhases) {
   (*step.mutable_phase_seconds())["recompute"] = -1;
   exporter_.StepStored("aaaaaaaa", 0, step, false);
   EXPECT_THAT(table_.Text(), HasSubstr(series + "\"exposed\"} 0.5\n"));
+}
+
+TEST_F(ExporterTest, OffloadBytesAreTheSumOverRanks) {
+  exporter_.AttemptStarted(LiveJob("aaaaaaaa", "n"), 2);
+  const std::string series =
+      "ebb_train_offload_bytes_total{job_id=\"aaaaaaaa\",direction=";
+  for (const char* direction :
+       {"to_host", "from_host", "to_disk", "from_disk"}) {
+    EXPECT_THAT(table_.Text(),
+                HasSubstr(absl::StrCat(series, "\"", direction, "\"} 0\n")));
+  }
+  v1::Step step = Step(1);
+  (*step.mutable_ranks(0)->mutable_copied_bytes())["from_disk"] = 3;
+  exporter_.StepStored("aaaaaaaa", 0, step, false);
+  step.mutable_ranks(0)->set_rank(1);
+  exporter_.StepStored("aaaaaaaa", 1, step, false);
+  // Found again after a restart.
+  exporter_.StepStored("aaaaaaaa", 1, step, true);
+  // Of a program that did not count them.
+  step.mutable_ranks(0)->clear_copied_bytes();
+  exporter_.StepStored("aaaaaaaa", 1, step, false);
+  const std::string page = table_.Text();
+  EXPECT_THAT(page, HasSubstr(series + "\"to_host\"} 12288\n"));
+  EXPECT_THAT(page, HasSubstr(series + "\"from_host\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr(series + "\"from_disk\"} 9\n"));
+  EXPECT_THAT(page, Not(HasSubstr("nonsense")));
 }
 
 TEST_F(ExporterTest, CallsAreTimedFromTheirBeginToTheirEnd) {

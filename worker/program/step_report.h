@@ -20,6 +20,20 @@ struct PhaseSeconds {
   double checkpoint = 0;
 };
 
+// Between the device and places off it, values and state.
+struct CopiedBytes {
+  int64_t to_host = 0;
+  int64_t from_host = 0;
+  int64_t to_disk = 0;
+  int64_t from_disk = 0;
+
+  bool operator==(const CopiedBytes&) const = default;
+  CopiedBytes operator-(const CopiedBytes& before) const {
+    return {to_host - before.to_host, from_host - before.from_host,
+            to_disk - before.to_disk, from_disk - before.from_disk};
+  }
+};
+
 // What encoding a value lost in a step, over its layers and microbatches.
 struct EncodeError {
   std::string value;  // template: "L*.mlp_act.y"
@@ -42,6 +56,7 @@ struct StepReport {
   int64_t saved_bytes = 0;     // largest sum of kSaved
   int64_t host_bytes = 0;      // largest sum in the host arena, counted
   int64_t disk_bytes = 0;      // and in the disk arena
+  CopiedBytes copied;          // by copies made in the step
   int64_t resident_bytes = 0;  // anonymous + shared of the process
   PhaseSeconds phases;
   std::vector<EncodeError> encode_errors;

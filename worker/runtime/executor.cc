@@ -327,6 +327,15 @@ CopyStream::Made Executor::copies_made(bool on_disk) const {
   return copies_ == nullptr ? CopyStream::Made() : copies_->made(on_disk);
 }
 
+CopiedBytes Executor::BytesCopied() const {
+  const CopyStream::Made host = copies_made(/*on_disk=*/false);
+  const CopyStream::Made disk = copies_made(/*on_disk=*/true);
+  return {.to_host = host.bytes_out,
+          .from_host = host.bytes_back,
+          .to_disk = disk.bytes_out,
+          .from_disk = disk.bytes_back};
+}
+
 void Executor::BeginStep(const StepScalars& scalars) {
   timer_.Start();
   scalars_ = scalars;
@@ -334,6 +343,7 @@ void Executor::BeginStep(const StepScalars& scalars) {
   num_targets_ = 0;
   flops_ = 0;
   recompute_flops_ = 0;
+  copied_before_ = BytesCopied();
   if (options_.poison) {
     device_.Fill(arenas_.step, kPoisonByte, program_.step_bytes, nullptr);
     if (program_.host_bytes > 0) {
@@ -527,6 +537,8 @@ absl::StatusOr<StepReport> Executor::FinishStep() {
   report.saved_bytes = meter_.saved_bytes();
   report.host_bytes = meter_.host_bytes();
   report.disk_bytes = meter_.disk_bytes();
+  // A program awaits every copy that it begins.
+  report.copied = BytesCopied() - copied_before_;
   report.phases = timer_.phases();
   report.encode_errors = EncodeErrorsOfStep();
   return report;

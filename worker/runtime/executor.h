@@ -133,6 +133,7 @@ class Executor {
   std::vector<EncodeError> EncodeErrorsOfStep() const;
   // `value` is there after the device's next Synchronize.
   void CopyScalar(const Address& address, double& value);
+  CopiedBytes BytesCopied() const;
 
   const Program& program_;
   Device& device_;
@@ -154,6 +155,7 @@ class Executor {
   int64_t num_targets_ = 0;
   double flops_ = 0;
   double recompute_flops_ = 0;
+  CopiedBytes copied_before_;  // when it began
 
   // Microbatches run so far: what is offloaded in one comes back in the same.
   int64_t generation_ = 0;

@@ -112,7 +112,7 @@ void CopyStream::Run() {
     if (!failed) {
       Made& made =
           slots_[copy.slot].host == nullptr ? made_to_disk_ : made_to_host_;
-      made.bytes += copy.bytes;
+      (copy.is_offload ? made.bytes_out : made.bytes_back) += copy.bytes;
       made.seconds += seconds;
     }
     if (!status.ok()) failure_ = std::move(status);

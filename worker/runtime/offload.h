@@ -73,8 +73,11 @@ class CopyStream {
 
   // Copies made so far, to and from one place off the device.
   struct Made {
-    int64_t bytes = 0;
+    int64_t bytes_out = 0;
+    int64_t bytes_back = 0;
     double seconds = 0;
+
+    int64_t bytes() const { return bytes_out + bytes_back; }
   };
   Made made(bool on_disk);
 

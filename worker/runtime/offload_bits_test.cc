@@ -80,6 +80,8 @@ TEST_P(OffloadBits, SameUnderEveryPolicy) {
     ExpectSameBits(run, base);
     ExpectMeasuredAsPlanned(spec, run);
     EXPECT_GT(run.steps[0].host_bytes, 0);
+    EXPECT_GT(run.steps[0].copied.to_host, 0);
+    EXPECT_EQ(base.steps[0].copied, CopiedBytes());
     EXPECT_LT(run.steps[0].saved_bytes, base.steps[0].saved_bytes);
   }
 }
@@ -118,6 +120,8 @@ TEST_P(OffloadBits, SameFromDisk) {
     ExpectMeasuredAsPlanned(spec, run);
     EXPECT_GT(run.steps[0].disk_bytes, 0);
     EXPECT_EQ(run.steps[0].host_bytes, 0);
+    EXPECT_GT(run.steps[0].copied.to_disk, 0);
+    EXPECT_EQ(run.steps[0].copied.to_host, 0);
   }
 }
 
@@ -216,6 +220,9 @@ TEST(OffloadJob, TakesHostMemoryOnce) {
     EXPECT_GE(step.host_bytes, exact_bytes);
     EXPECT_LE(static_cast<double>(step.host_bytes),
               1.1 * static_cast<double>(exact_bytes));
+    // Each of two microbatches takes every byte out and back.
+    EXPECT_EQ(step.copied, (CopiedBytes{.to_host = 2 * exact_bytes,
+                                        .from_host = 2 * exact_bytes}));
   }
   EXPECT_LT(run.steps[49].resident_bytes - run.steps[4].resident_bytes,
             int64_t{1} << 20);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -175,6 +176,49 @@ TEST(OffloadStateJob, OfOddSizesIsTheSame) {
         ExpectSameBits(run, base);
         ExpectMeasuredAsPlanned(away, run);
       }
+    }
+  }
+}
+
+// Every byte of the optimizer's state comes once a step and goes once, however
+// late and whatever evaluation does between steps; parameters come for every
+// microbatch.
+TEST(OffloadStateJob, CopiesWhatTheUpdateNeeds) {
+  for (const DType precision : {DType::kF32, DType::kBf16}) {
+    SCOPED_TRACE(DTypeName(precision));
+    JobSpec spec = Job(kVariants[0]);
+    spec.precision = precision;
+    int64_t optimizer_bytes = 0, parameter_bytes = 0;
+    for (const ParameterLayout& parameter :
+         PlanTestJob(spec, MakeTestDevice(spec)->backend())
+             .programs.training.parameters) {
+      const int64_t num_elements =
+          parameter.type.num_elements() * std::max(1, parameter.num_layers);
+      optimizer_bytes += num_elements * 4 * (parameter.has_master() ? 3 : 2);
+      parameter_bytes +=
+          parameter.type.bytes() * std::max(1, parameter.num_layers);
+    }
+    const TestJobOptions late = {.validation_sequences = 6,
+                                 .offload = {.longest_delay_microseconds = 50}};
+    const JobRun host = RunJob(WithState(spec, Offload::kHost), late);
+    const JobRun disk = RunJob(WithState(spec, Offload::kDisk), late);
+    const JobRun both =
+        RunJob(WithState(spec, Offload::kDisk, Offload::kHost), late);
+    for (const JobRun* run : {&host, &disk, &both}) {
+      ASSERT_EQ(run->steps.size(), 3u) << run->finish.status;
+    }
+    for (size_t n = 0; n < 3; ++n) {
+      EXPECT_EQ(host.steps[n].copied,
+                (CopiedBytes{.to_host = optimizer_bytes,
+                             .from_host = optimizer_bytes}));
+      EXPECT_EQ(disk.steps[n].copied,
+                (CopiedBytes{.to_disk = optimizer_bytes,
+                             .from_disk = optimizer_bytes}));
+      const CopiedBytes& copied = both.steps[n].copied;
+      EXPECT_EQ(copied.to_disk, optimizer_bytes);
+      EXPECT_EQ(copied.from_disk, optimizer_bytes);
+      EXPECT_GT(copied.from_host, copied.to_host);
+      EXPECT_EQ(copied.to_host, parameter_bytes);
     }
   }
 }

@@ -480,9 +480,9 @@ absl::StatusOr<StepReport> Trainer::State::RunTimedStep(
     std::map<std::string, double> means = std::exchange(op_times, {}).Means();
     const auto add_copies = [&](bool on_disk, const std::string& place) {
       const CopyStream::Made made = executors.training->copies_made(on_disk);
-      if (made.bytes == 0) return;
+      if (made.bytes() == 0) return;
       means[CopyKey(place)] =
-          made.seconds / (static_cast<double>(made.bytes) / (1 << 20));
+          made.seconds / (static_cast<double>(made.bytes()) / (1 << 20));
     };
     add_copies(false, kHostPlace);
     add_copies(true, DiskPlace(spec().memory.offload_dir));

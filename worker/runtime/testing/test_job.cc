@@ -34,6 +34,34 @@ BatchSource* KeepSource(int64_t seq_len) {
   return &sources.emplace_back(seq_len);
 }
 
+// What one step of a training program copies, by its instructions.
+CopiedBytes CopiesOf(const Program& program) {
+  CopiedBytes copied;
+  for (size_t b = 0; b < program.blocks.size(); ++b) {
+    const Block& block = program.blocks[b];
+    const int n = static_cast<int>(b);
+    const bool repeats =
+        n >= program.begin_microbatch && n < program.end_microbatch;
+    for (const Instruction& instruction : block.instructions) {
+      const bool is_offload = instruction.kind == InstructionKind::kOffload;
+      if (!is_offload && instruction.kind != InstructionKind::kPrefetch) {
+        continue;
+      }
+      int64_t times = 0;
+      for (int64_t i = 0; i < block.count; ++i) {
+        times += block.Runs(instruction, i) ? 1 : 0;
+      }
+      if (repeats) times *= program.num_microbatches;
+      const int32_t place = instruction.operands[is_offload ? 1 : 0].buffer;
+      const bool on_disk = IsOnDisk(block.buffers[place].address.arena);
+      int64_t& out = on_disk ? copied.to_disk : copied.to_host;
+      int64_t& back = on_disk ? copied.from_disk : copied.from_host;
+      (is_offload ? out : back) += times * instruction.operands[0].type.bytes();
+    }
+  }
+  return copied;
+}
+
 int32_t Token(int64_t i) {
   return static_cast<int32_t>((7919 * i + 104729 * (i / 7)) % 257);
 }
@@ -206,14 +234,16 @@ void ExpectSameBits(const JobRun& run, const JobRun& base) {
 }
 
 void ExpectMeasuredAsPlanned(const JobSpec& spec, const JobRun& run) {
-  const RankPlan plan =
-      PlanTestJob(spec, MakeTestDevice(spec)->backend()).plan.ranks[0];
+  const PlannedJob planned = PlanTestJob(spec, MakeTestDevice(spec)->backend());
+  const RankPlan& plan = planned.plan.ranks[0];
+  const CopiedBytes copied = CopiesOf(planned.programs.training);
   EXPECT_TRUE(run.differences.empty());
   for (const StepReport& step : run.steps) {
     EXPECT_EQ(step.memory, plan.memory);
     EXPECT_EQ(step.saved_bytes, plan.saved_bytes);
     EXPECT_EQ(step.host_bytes, plan.host_bytes);
     EXPECT_EQ(step.disk_bytes, plan.disk_bytes);
+    EXPECT_EQ(step.copied, copied);
   }
 }
 

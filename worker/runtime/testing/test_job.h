@@ -118,7 +118,8 @@ JobRun RunJob(const JobSpec& spec, const TestJobOptions& options = {});
 // norm of every step, loss of every evaluation, weights.
 void ExpectSameBits(const JobRun& run, const JobRun& base);
 
-// Expects the bytes of every step's report to be the plan's.
+// Expects the bytes of every step's report to be the plan's, and those of its
+// copies to be what the program's instructions copy.
 void ExpectMeasuredAsPlanned(const JobSpec& spec, const JobRun& run);
 
 }  // namespace ebb
