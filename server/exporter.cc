@@ -98,8 +98,9 @@ Exporter::Exporter(MetricTable* table, const Clock* clock)
   }
 }
 
-void Exporter::SetBuild(absl::string_view version) {
-  table_->Set("ebb_build_info", {std::string(version), "none", "none"}, 1);
+void Exporter::SetBuild(absl::string_view version, absl::string_view revision) {
+  table_->Set("ebb_build_info",
+              {std::string(version), std::string(revision), "none", "none"}, 1);
 }
 
 void Exporter::SetDeviceMemory(absl::string_view device, int64_t bytes) {

@@ -31,7 +31,7 @@ class Exporter {
   // `table` and `clock` outlive the exporter.
   Exporter(MetricTable* table, const Clock* clock);
 
-  void SetBuild(absl::string_view version);
+  void SetBuild(absl::string_view version, absl::string_view revision);
   void SetDeviceMemory(absl::string_view device, int64_t bytes);
   void SetStoreSize(int64_t bytes);
   // By the number of the state, at the start.

@@ -70,7 +70,7 @@ class ExporterTest : public ::testing::Test {
 
   // Fills every family, as a run does.
   void FillAll() {
-    exporter_.SetBuild("0.1.0");
+    exporter_.SetBuild("0.1.0", "c0ffee");
     exporter_.SetDeviceMemory("cpu", 1 << 30);
     exporter_.SetStoreSize(4096);
     exporter_.RpcKnown("unary", "ebb.v1.JobService", "GetJob");
@@ -158,6 +158,13 @@ TEST_F(ExporterTest, EncodeErrorsAreTheNewestStepsAlone) {
   EXPECT_THAT(table_.Text(),
               Not(HasSubstr("ebb_train_encode_relative_error{")));
   EXPECT_THAT(table_.Text(), Not(HasSubstr("ebb_train_encode_largest_error{")));
+}
+
+TEST_F(ExporterTest, TheBuildIsToldWithItsRevision) {
+  FillAll();
+  EXPECT_THAT(table_.Text(),
+              HasSubstr("ebb_build_info{version=\"0.1.0\",revision=\"c0ffee\","
+                        "cuda=\"none\",nccl=\"none\"} 1\n"));
 }
 
 TEST_F(ExporterTest, KnownLabelSetsStartAtZero) {

@@ -22,6 +22,7 @@
 #include "kernels/status.h"
 #include "monitoring/clock.h"
 #include "monitoring/log.h"
+#include "proto/revision.h"
 #include "server/coordinator.h"
 #include "server/cost_profiles.h"
 #include "server/exporter.h"
@@ -162,7 +163,7 @@ absl::Status Serve(const std::string& state_flag) {
   CostProfiles profiles(absl::StrCat(path, "/profiles"));
   ProcessLauncher launcher(
       {worker_program, path, absl::StrCat("unix:", socket_path)});
-  exporter.SetBuild(EBB_VERSION);
+  exporter.SetBuild(EBB_VERSION, kRevision);
   exporter.SetDeviceMemory("cpu", inventory.memory_bytes());
 
   CoordinatorParts parts;
