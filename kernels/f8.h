@@ -38,8 +38,9 @@ inline F8E4M3 RoundToF8E4M3(float value) {
   const auto sign = static_cast<uint8_t>(all >> 24 & 0x80);
   const uint32_t bits = all & 0x7FFFFFFF;
   uint32_t magnitude;
-  if (bits >= std::bit_cast<uint32_t>(464.0f)) {
-    // 464 lies between 448 and the 480 that NaN stands in for; 480 is even.
+  if (bits > std::bit_cast<uint32_t>(464.0f)) {
+    // 464 lies between 448, whose code is even, and the 480 that NaN stands in
+    // for.
     magnitude = kF8E4M3Nan;
   } else if (bits < std::bit_cast<uint32_t>(1.0f / 64)) {
     // Adding 2^14 leaves multiples of 2^-9 in the mantissa; 8 of them are the

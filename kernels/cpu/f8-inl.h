@@ -59,7 +59,7 @@ HWY_INLINE CodeVec RoundToF8(FloatVec value) {
       hn::RebindMask(u, hn::Lt(magnitude, hn::Set(d, 1.0f / 64)));
   // False of NaN, too.
   const auto has_number =
-      hn::RebindMask(u, hn::Lt(magnitude, hn::Set(d, 464.0f)));
+      hn::RebindMask(u, hn::Le(magnitude, hn::Set(d, 464.0f)));
   const auto code = hn::IfThenElse(
       has_number, hn::IfThenElse(is_subnormal, subnormal, normal),
       hn::Set(u, uint32_t{kF8E4M3Nan}));
