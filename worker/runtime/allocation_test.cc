@@ -13,23 +13,21 @@
 #include "worker/runtime/executor.h"
 #include "worker/runtime/testing/test_job.h"
 
+namespace {
+std::atomic<bool> is_counting = false;
+std::atomic<int64_t> num_allocations = 0;
+}  // namespace
+
 // Sanitizers bring an allocator of their own.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kCounts = false;
 #else
 constexpr bool kCounts = true;
-#endif
 
-namespace {
-std::atomic<bool> is_counting = false;
-std::atomic<int64_t> num_allocations = 0;
-
-void Count() {
+static void Count() {
   if (is_counting.load(std::memory_order_relaxed)) ++num_allocations;
 }
-}  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // The C library's own under other names, for programs that stand in between.
 extern "C" {
 void* __libc_malloc(size_t bytes);
