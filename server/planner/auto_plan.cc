@@ -63,13 +63,26 @@ absl::StatusOr<AutoPlanner> AutoPlanner::Create(const JobSpec& spec,
       const GroupOptions options,
       FindGroupOptions(graph, spec, encoding, backend, profile));
   std::vector<std::vector<Decision>> ways;
-  for (const auto& runs : FindCandidates(
-           options, graph.num_layers,
-           effort == AutoEffort::kWhole ? kNumSizes : kNumCoarseSizes)) {
-    ways.push_back(DecisionsOf(graph, options, runs));
-    if (encoding.encodes()) {
-      ways.back() = encoding.Apply(graph, ways.back());
+  const auto add_ways = [&](const GroupOptions& of) {
+    for (const auto& runs : FindCandidates(
+             of, graph.num_layers,
+             effort == AutoEffort::kWhole ? kNumSizes : kNumCoarseSizes)) {
+      ways.push_back(DecisionsOf(graph, of, runs));
+      if (encoding.encodes()) {
+        ways.back() = encoding.Apply(graph, ways.back());
+      }
     }
+  };
+  add_ways(options);
+  // What is found with more to choose from is not always better: plans without
+  // offload compete, so that leave to offload makes none slower.
+  if (spec.memory.offload != Offload::kNone) {
+    JobSpec without = spec;
+    without.memory.offload = Offload::kNone;
+    EBB_ASSIGN_OR_RETURN(
+        const GroupOptions kept,
+        FindGroupOptions(graph, without, encoding, backend, profile));
+    add_ways(kept);
   }
   // The named policies compete; none of them needs host memory.
   for (const Policy policy : {Policy::kNone, Policy::kSelective, Policy::kCheap,

@@ -510,6 +510,32 @@ TEST(AutoPlan, IsMonotoneWithOffload) {
   }
 }
 
+// Leave to offload makes no plan slower, and no least plan larger.
+TEST(AutoPlan, IsNeverSlowerWithOffload) {
+  JobSpec bf16 = Llama(12, AttentionKind::kFused);
+  bf16.precision = DType::kBf16;
+  for (const JobSpec& spec : {bf16, Gpt(12, AttentionKind::kUnfused)}) {
+    const Candidates kept(spec);
+    const AutoPlan roomy = kept.planner.Choose(int64_t{1} << 50);
+    for (const Offload place : {Offload::kHost, Offload::kDisk}) {
+      const Candidates offloaded(WithOffload(spec, place));
+      bool is_faster = false;
+      for (const int64_t budget :
+           Budgets(roomy.pareto.front().peak_bytes,
+                   roomy.pareto.back().peak_bytes, 100)) {
+        const AutoPlan without = kept.planner.Choose(budget);
+        const AutoPlan with = offloaded.planner.Choose(budget);
+        ASSERT_NE(with.chosen(), nullptr) << budget;
+        EXPECT_LE(with.chosen()->step_seconds, without.chosen()->step_seconds)
+            << budget;
+        is_faster = is_faster || with.chosen()->step_seconds <
+                                     without.chosen()->step_seconds;
+      }
+      EXPECT_TRUE(is_faster);
+    }
+  }
+}
+
 // The arithmetic of a choice is that of the program that it becomes.
 TEST(GroupOptions, CostWhatTheirProgramsDo) {
   for (const Stack& stack : Stacks()) {

@@ -163,9 +163,13 @@ double BackwardSeconds(const Program& program, const CostProfile& profile) {
   return SecondsOf(layers, profile).total;
 }
 
+// On the device.
 LargestUse LargestUseOf(const Program& program) {
   LargestUse largest;
   int64_t use = 0;
+  const auto bytes_on_device = [](const Buffer& buffer) {
+    return IsOffDevice(buffer.address.arena) ? 0 : buffer.bytes;
+  };
   for (int b = program.begin_microbatch; b < program.end_microbatch; ++b) {
     const Block& block = program.blocks[b];
     int64_t own = 0;
@@ -174,11 +178,11 @@ LargestUse LargestUseOf(const Program& program) {
       for (const Instruction& instruction : block.instructions) {
         if (!block.Runs(instruction, i)) continue;
         for (const int32_t buffer : instruction.allocates) {
-          use += block.buffers[buffer].bytes;
+          use += bytes_on_device(block.buffers[buffer]);
         }
         own = std::max(own, use);
         for (const int32_t buffer : instruction.frees) {
-          use -= block.buffers[buffer].bytes;
+          use -= bytes_on_device(block.buffers[buffer]);
         }
       }
     }

@@ -272,6 +272,20 @@ TEST(PlanJob, OffloadMovesBytesToTheHostAndSaysSo) {
               HasSubstr("memory.offload moves nothing"));
 }
 
+// Where inputs of groups wait elsewhere, the program spells more groups out;
+// the plan is taken all the same.
+TEST(PlanJob, LargeGroupsMayOffload) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.model.layers = 390;
+  spec.memory.policy = Policy::kFull;
+  spec.memory.group = 130;
+  spec.memory.budget_bytes = spec.memory.host_budget_bytes = int64_t{1} << 50;
+  for (const Offload place : {Offload::kNone, Offload::kHost}) {
+    spec.memory.offload = place;
+    EXPECT_TRUE(Planned(spec).fits);
+  }
+}
+
 TEST(PlanJob, HostMemoryHasABudgetOfItsOwn) {
   JobSpec spec = SmallJob(AttentionKind::kFused);
   spec.memory.offload = Offload::kHost;
