@@ -137,7 +137,7 @@ StatePlace StatePlaceOf(const Plan& plan) {
 
 // Layers that a program spells out one by one: what does not repeat. Placing
 // them takes time that grows with the square, and a plan should take seconds.
-constexpr int kMaxSpelledLayers = 256;
+constexpr int kMaxSpelledLayers = 512;
 
 absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
                                                        const Plan& plan) {
@@ -166,7 +166,8 @@ absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
     }
     start = end;
   }
-  segments = SplitWhereInputsMove(graph, std::move(segments));
+  // Without what is split below, so that a plan is not refused for where its
+  // groups' inputs wait.
   int spelled = 0;
   for (const LayerSegment& segment : segments) spelled += segment.period;
   if (spelled > kMaxSpelledLayers) {
@@ -176,7 +177,7 @@ absl::StatusOr<std::vector<LayerSegment>> MakeSegments(const Graph& graph,
         " are taken: use smaller groups, or names that take all layers alike "
         "(L*)"));
   }
-  return segments;
+  return SplitWhereInputsMove(graph, std::move(segments));
 }
 
 }  // namespace ebb

@@ -436,7 +436,7 @@ TEST(Lower, LeftoverLayersGetASegmentOfTheirOwn) {
 
 TEST(Lower, RefusesManyLayersThatDoNotRepeat) {
   const Graph graph = Build(SmallModel(AttentionKind::kFused, 0, 1000), 2);
-  auto plan = MakePolicyPlan(graph, Named(Policy::kFull, 257));
+  auto plan = MakePolicyPlan(graph, Named(Policy::kFull, 513));
   ASSERT_TRUE(plan.ok()) << plan.status();
   const absl::Status status =
       LowerTraining(graph, *plan, OptimizerSpec(), 2, BuiltInCpuBackend())
