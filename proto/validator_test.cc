@@ -211,7 +211,7 @@ TEST(Validator, RefusesTextsThatHarmOutputs) {
                 [](auto* s) { s->mutable_data()->set_train("corpus.txt"); });
   ExpectMistake("checkpoint.init_from", "absolute",
                 [](auto* s) { s->mutable_checkpoint()->set_init_from("x"); });
-  ExpectMistake("memory.recompute", "at most 1000 entries", [](auto* s) {
+  ExpectMistake("memory.recompute", "at most 256 entries", [](auto* s) {
     s->mutable_memory()->set_policy(v1::POLICY_CUSTOM);
     for (int i = 0; i < 1001; ++i) s->mutable_memory()->add_recompute("gelu");
   });
