@@ -212,6 +212,23 @@ bool FindSameSwitch(const v1::Job& job, const v1::SwitchPolicyRequest& request,
   return true;
 }
 
+// On a CPU host memory is the device's. That both fit budgets of their own says
+// nothing where nobody has said how much may wait in host memory.
+void CheckSharedMemory(int64_t available_bytes, Plan& plan) {
+  int64_t device = 0, host = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    device += rank.peak_bytes;
+    host += rank.host_bytes;
+  }
+  if (!plan.fits || host == 0 || device + host <= available_bytes) return;
+  plan.fits = false;
+  plan.shortfall = absl::StrCat(
+      "on a CPU what waits in host memory lies beside the rest: need ", device,
+      " bytes and ", host, " more in host memory, have ", available_bytes,
+      ": set memory.budget lower, or memory.host_budget to say what may wait "
+      "there");
+}
+
 // Why there is nothing to sample from or to export.
 absl::Status NoCheckpoint(const v1::Job& job) {
   const int64_t every = job.spec().checkpoint().every();
@@ -325,6 +342,9 @@ absl::StatusOr<Coordinator::Planned> Coordinator::PlanSpec(
     backend->threads = resources.threads();
   }
   EBB_ASSIGN_OR_RETURN(planned.plan, parts_.plan_job(planned.spec, *backend));
+  if (device == "cpu" && !spec.memory().has_host_budget()) {
+    CheckSharedMemory(machine.budget_bytes, planned.plan);
+  }
   return planned;
 }
 

@@ -409,6 +409,23 @@ TEST_F(CoordinatorSwitch, ARankMayTakeAPlanOfTheLadder) {
   EXPECT_EQ(connection->sent().back().acknowledge().sequence(), 3);
 }
 
+// Nothing is taken out for an answer that no rank can give.
+TEST_F(CoordinatorSwitch, AnAnswerWithAPlanOfNoLadderChangesNothing) {
+  const std::string id = test.Create(Spec());
+  const auto connection = BringToRun(test, id);
+  Switch(SwitchRequest(id, v1::POLICY_FULL));
+  for (const auto& [sequence, code] : {std::pair{1, 8}, std::pair{2, 0}}) {
+    v1::WorkerMessage report = SwitchedMessage(id, 1, sequence, 1, 5);
+    report.mutable_report()->mutable_switched()->set_code(code);
+    report.mutable_report()->mutable_switched()->set_rung(77);
+    Receive(report, connection);
+    EXPECT_EQ(test.Get(id).pending_switches_size(), 1);
+    EXPECT_THAT(Told(id), ElementsAre("1 PENDING"));
+  }
+  Receive(SwitchedMessage(id, 1, 3, 1, 6), connection);
+  EXPECT_THAT(Told(id), ElementsAre("1 PENDING", "1 DONE"));
+}
+
 TEST_F(CoordinatorSwitch, ALowerBudgetTakesTheNextPlanThatFits) {
   const std::string id = test.Create(Spec());
   const auto connection = BringToRun(test, id);

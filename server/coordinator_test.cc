@@ -251,6 +251,27 @@ TEST(Coordinator, AJobThatDoesNotFitIsRefusedWithThePlansShortfall) {
               HasSubstr("does not fit: need 3 GiB: memory.policy full fits"));
 }
 
+// Half of what is there may wait in host memory by itself; both together must
+// be there.
+TEST(Coordinator, HostMemoryOfACpuIsTheDevices) {
+  TestCoordinator test;
+  test.inventory.memory = 1000;
+  test.plan.ranks[0].peak_bytes = 600;
+  test.plan.ranks[0].host_bytes = 401;
+  v1::JobSpec spec = TestCoordinator::Spec();
+  spec.mutable_memory()->clear_host_budget();
+  const auto refused = test->CreateJob(CreateRequest(spec, ""));
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("need 600 bytes and 401 more in host memory, have "
+                        "1000: set memory.budget lower"));
+  spec.mutable_memory()->set_host_budget(500);
+  EXPECT_TRUE(test->CreateJob(CreateRequest(spec, "")).ok());
+  test.plan.ranks[0].host_bytes = 400;
+  spec.mutable_memory()->clear_host_budget();
+  EXPECT_TRUE(test->CreateJob(CreateRequest(spec, "")).ok());
+}
+
 TEST(Coordinator, OneRequestIdIsOneJobHoweverManyAsk) {
   TestCoordinator test;
   std::vector<std::string> ids(10);

@@ -60,15 +60,19 @@ void PutInForce(v1::PlannedMemory planned,
   records.plans->mutable_ladder()->Swap(&ladder);
 }
 
+absl::Status CheckRung(const v1::Switched& answer, int ladder_size) {
+  if (answer.rung() >= 1 && answer.rung() <= ladder_size) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the rank took plan ", answer.rung(), " of a ladder of ", ladder_size));
+}
+
 // The rank has a plan of the ladder: one step down from the plan in force.
 absl::Status TakeRung(const v1::Switched& answer, SwitchRecords records,
                       std::vector<v1::PolicySwitch>* ended) {
   auto& ladder = *records.plans->mutable_ladder();
-  if (answer.rung() < 1 || answer.rung() > ladder.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the rank took plan ", answer.rung(), " of a ladder of ",
-                     ladder.size()));
-  }
+  EBB_RETURN_IF_ERROR(CheckRung(answer, ladder.size()));
   v1::PolicySwitch down;
   down.set_number(records.plans->last_switch() + 1);
   records.plans->set_last_switch(down.number());
@@ -216,6 +220,12 @@ absl::StatusOr<std::vector<v1::PolicySwitch>> TakeAnswer(
   if (found == plans.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("switch ", answer.number(), " does not wait"));
+  }
+  if (answer.rung() != 0) {
+    // Before anything is taken out: what is stored then is told, too.
+    EBB_RETURN_IF_ERROR(CheckRung(
+        answer, (answer.code() == 0 ? found->ladder() : records.plans->ladder())
+                    .size()));
   }
   (*found->mutable_answers())[rank] = answer;
   if (found->answers_size() < num_ranks) return ended;
