@@ -33,6 +33,33 @@ absl::Status DiskError(int error, absl::string_view what,
              : absl::FailedPreconditionError(text);
 }
 
+// A file that has no name or, where the file system makes none without one, has
+// it for a moment only: one that no other process takes, in containers with the
+// same process ids neither.
+absl::StatusOr<int> OpenWithoutName(const std::string& directory) {
+  int descriptor =
+      open(directory.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor >= 0) return descriptor;
+  std::string path = directory + "/ebb-values-XXXXXX";
+  descriptor = mkostemp(path.data(), O_CLOEXEC);
+  if (descriptor < 0) {
+    return DiskError(errno, "no file can be made in it", directory);
+  }
+  if (unlink(path.c_str()) == 0) return descriptor;
+  const int error = errno;
+  close(descriptor);
+  return DiskError(error, "its file cannot be removed", directory);
+}
+
+// Around the page cache or through it; returns whether it is around.
+bool SetDirect(int descriptor, bool direct) {
+  const int flags = fcntl(descriptor, F_GETFL);
+  if (flags < 0) return false;
+  const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
+  if (fcntl(descriptor, F_SETFL, wanted) == 0) return direct;
+  return (flags & O_DIRECT) != 0;
+}
+
 }  // namespace
 
 void DiskFile::FreeBuffer::operator()(std::byte* buffer) const {
@@ -41,25 +68,9 @@ void DiskFile::FreeBuffer::operator()(std::byte* buffer) const {
 
 absl::StatusOr<std::unique_ptr<DiskFile>> DiskFile::Create(
     const std::string& directory, int64_t bytes) {
-  // It has a name for a moment only.
-  const std::string path = absl::StrCat(directory, "/ebb-values-", getpid());
-  bool is_direct = true;
-  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
-  int descriptor = open(path.c_str(), kFlags | O_DIRECT, 0600);
-  if (descriptor < 0 && errno == EINVAL) {
-    // Some file systems make the file before they refuse.
-    (void)unlink(path.c_str());
-    is_direct = false;
-    descriptor = open(path.c_str(), kFlags, 0600);
-  }
-  if (descriptor < 0) {
-    return DiskError(errno, "no file can be made in it", directory);
-  }
+  EBB_ASSIGN_OR_RETURN(const int descriptor, OpenWithoutName(directory));
   std::unique_ptr<DiskFile> file(
-      new DiskFile(directory, descriptor, is_direct));
-  if (unlink(path.c_str()) != 0) {
-    return DiskError(errno, "its file cannot be removed", directory);
-  }
+      new DiskFile(directory, descriptor, SetDirect(descriptor, true)));
   EBB_RETURN_IF_ERROR(file->Grow(bytes));
   return file;
 }
@@ -79,8 +90,13 @@ DiskFile::~DiskFile() { close(descriptor_); }
 
 absl::Status DiskFile::Grow(int64_t bytes) {
   EBB_CHECK(bytes >= 1 && bytes >= bytes_);
-  if (const int error = posix_fallocate(descriptor_, 0, BlocksUp(bytes));
-      error != 0) {
+  int error = posix_fallocate(descriptor_, 0, BlocksUp(bytes));
+  // Where the file system cannot, the C library writes a byte to each block,
+  // which is no way around the page cache.
+  if ((error == EINVAL || error == EOPNOTSUPP) && GiveUpDirect()) {
+    error = posix_fallocate(descriptor_, 0, BlocksUp(bytes));
+  }
+  if (error != 0) {
     // Some blocks may have been had.
     if (bytes_ > 0) Shrink(bytes_);
     return DiskError(error,
@@ -100,12 +116,8 @@ void DiskFile::Shrink(int64_t bytes) {
 
 bool DiskFile::GiveUpDirect() {
   if (!is_direct_) return false;
-  const int flags = fcntl(descriptor_, F_GETFL);
-  if (flags < 0 || fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) != 0) {
-    return false;
-  }
-  is_direct_ = false;
-  return true;
+  is_direct_ = SetDirect(descriptor_, false);
+  return !is_direct_;
 }
 
 absl::Status DiskFile::Write(int64_t offset, const std::byte* data,

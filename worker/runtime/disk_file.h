@@ -32,7 +32,7 @@ class DiskFile {
 
   // REQUIRES: `offset` is a multiple of kDiskBlockBytes; of what follows
   // `bytes` up to the next multiple, anything may be written.
-  // Errors: as Create; INTERNAL for an input or output error.
+  // Errors: as Create; FAILED_PRECONDITION for an input or output error, too.
   absl::Status Write(int64_t offset, const std::byte* data, int64_t bytes);
   // Errors: FAILED_PRECONDITION with the path.
   absl::Status Read(int64_t offset, std::byte* data, int64_t bytes);

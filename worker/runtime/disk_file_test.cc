@@ -1,11 +1,19 @@
 // A file without a name: what comes back, what is left, what goes wrong.
 #include "worker/runtime/disk_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -94,6 +102,70 @@ TEST(DiskFile, NamesADirectoryThatIsNotThereOrTakesNoFiles) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr(absl::StrCat("offload directory ", directory, ":")));
   }
+}
+
+// Ends the process; 0: a file in `directory` can be made and holds what is
+// written although the kernel refuses O_TMPFILE or fallocate, as it does on
+// file systems that lack them.
+[[noreturn]] void HoldWithout(bool refuses_nameless, bool refuses_allocation,
+                              const std::string& directory) {
+  const auto field = [](size_t offset) {
+    return static_cast<uint32_t>(offset);
+  };
+  const uint32_t refused = SECCOMP_RET_ERRNO | EOPNOTSUPP;
+  const uint32_t of_open =
+      refuses_nameless ? refused : uint32_t{SECCOMP_RET_ALLOW};
+  const uint32_t of_allocate =
+      refuses_allocation ? refused : uint32_t{SECCOMP_RET_ALLOW};
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, field(offsetof(seccomp_data, nr))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_fallocate, 4, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_openat, 0, 2),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+               field(offsetof(seccomp_data, args[2]))),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 2, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      BPF_STMT(BPF_RET | BPF_K, of_allocate),
+      BPF_STMT(BPF_RET | BPF_K, of_open),
+  };
+  const sock_fprog program = {std::size(code), code};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    _exit(99);
+  }
+  // It does so.
+  const int descriptor =
+      open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if ((descriptor < 0) != refuses_nameless) _exit(2);
+  if (descriptor >= 0 &&
+      (fallocate(descriptor, 0, 0, 1) != 0) != refuses_allocation) {
+    _exit(3);
+  }
+  ExpectHoldsWhatIsWritten(directory);
+  _exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST(DiskFile, NeedsNoFileSystemThatCanMakeOrFillFilesAtOnce) {
+  for (const std::string& parent : {testing::TempDir(), std::string("/tmp")}) {
+    for (const bool refuses_nameless : {false, true}) {
+      for (const bool refuses_allocation : {false, true}) {
+        const Directory own(parent);
+        EXPECT_EXIT(
+            HoldWithout(refuses_nameless, refuses_allocation, own.path()),
+            testing::ExitedWithCode(0), "");
+      }
+    }
+  }
+}
+
+// In two containers that share a directory processes may have one number.
+TEST(DiskFile, LeavesTheFilesOfOthersAlone) {
+  const Directory own(testing::TempDir());
+  const std::string other = absl::StrCat(own.path(), "/ebb-values-", getpid());
+  std::filesystem::create_directory(other);
+  auto file = DiskFile::Create(own.path(), 4096);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(std::filesystem::exists(other));
 }
 
 TEST(DiskFile, OutlivesItsDirectory) {
