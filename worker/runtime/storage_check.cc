@@ -158,7 +158,8 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // Marks both ends. A copy is known by its place off the device.
+  // Marks both ends. A copy is known by its place off the device: who awaits
+  // the place awaits one copy, so it has one at a time.
   absl::Status BeginCopy(const Block& block, const Instruction& instruction,
                          int64_t i) {
     const bool is_offload = instruction.kind == InstructionKind::kOffload;
@@ -174,10 +175,15 @@ class Walk {
       return Fault("is copied to something unlike it",
                    block.buffers[source.buffer], block, i);
     }
-    copies_[{off_device.address.arena, off_device.address.At(i)}] = {
-        is_offload, on_device.address.At(i) + device.byte_offset,
-        SpanBytes(device), on_device.name};
-    return absl::OkStatus();
+    const bool is_new =
+        copies_
+            .insert({{off_device.address.arena, off_device.address.At(i)},
+                     {is_offload, on_device.address.At(i) + device.byte_offset,
+                      SpanBytes(device), on_device.name}})
+            .second;
+    return is_new
+               ? absl::OkStatus()
+               : Fault("has a copy on its way already", off_device, block, i);
   }
 
   // Whether a copy is on its way from or to some of these bytes that must not

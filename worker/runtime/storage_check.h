@@ -19,8 +19,8 @@ namespace ebb {
 //     for on `backend`;
 //   - what is freed is alive, with the same class and bytes;
 //   - while a copy is on its way, nothing writes its source, nothing touches
-//     its destination, neither is freed, and at the end of a microbatch none
-//     is.
+//     its destination, neither is freed, no other copy begins at its place off
+//     the device, and at the end of a microbatch none is.
 // So bytes counted from buffers are the bytes that kernels were given.
 // Errors: INTERNAL with block, instruction and value.
 absl::Status CheckStorage(const Program& program, const Backend& backend);

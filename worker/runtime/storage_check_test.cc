@@ -195,6 +195,39 @@ TEST(StorageCheck, NoCopyCanBeLeftOut) {
   }
 }
 
+// To elsewhere, and forgotten there: who awaits the place awaits the second.
+TEST(StorageCheck, NoPlaceHasTwoCopiesOnTheirWay) {
+  const Program program = MakeOffloadedProgram(Policy::kNone);
+  int num_altered = 0;
+  for (size_t b = 0; b < program.blocks.size(); ++b) {
+    for (size_t n = 0; n < program.blocks[b].instructions.size(); ++n) {
+      if (program.blocks[b].instructions[n].kind !=
+          InstructionKind::kPrefetch) {
+        continue;
+      }
+      Program altered = program;
+      Block& block = altered.blocks[b];
+      Instruction other = block.instructions[n];
+      const int32_t elsewhere = static_cast<int32_t>(block.buffers.size());
+      Buffer buffer = block.buffers[other.operands[1].buffer];
+      buffer.address = {Arena::kStep, program.step_bytes, 0};
+      altered.step_bytes += buffer.bytes;
+      block.buffers.push_back(std::move(buffer));
+      other.operands[1].buffer = elsewhere;
+      other.allocates = {elsewhere};
+      other.frees.clear();
+      block.instructions[n].frees.push_back(elsewhere);
+      block.instructions.insert(
+          block.instructions.begin() + static_cast<std::ptrdiff_t>(n),
+          std::move(other));
+      ExpectFault(altered, "has a copy on its way already",
+                  block.buffers[elsewhere].name.c_str(), block.name.c_str());
+      ++num_altered;
+    }
+  }
+  EXPECT_GT(num_altered, 3);
+}
+
 TEST(StorageCheck, NoCopyCanBeginBeforeItsSourceIsMade) {
   ExpectEveryOneNeeded(
       MakeOffloadedProgram(Policy::kNone), InstructionKind::kOffload,
