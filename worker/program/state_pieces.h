@@ -27,9 +27,10 @@ struct PieceRows {
   }
 };
 
-// Each about as large as the largest parameter of a layer, and whole blocks of
-// a disk and lines of memory whatever the element type, but for the last one's
-// end. A parameter of the layers is one piece.
+// Each about as large as the largest parameter of a layer. In fp32 all but the
+// last are whole blocks of a disk; in bf16, which waits in host memory alone,
+// halves of them, and so whole lines of memory. A parameter of the layers is
+// one piece.
 std::vector<PieceRows> CutIntoPieces(
     const ParameterLayout& layout,
     const std::vector<ParameterLayout>& all_parameters);
