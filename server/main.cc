@@ -126,6 +126,8 @@ absl::Status Serve(const std::string& state_flag) {
 
   // All threads inherit the mask; main waits for the signals.
   signal(SIGPIPE, SIG_IGN);
+  // A file that may not grow that far is an error of the call.
+  signal(SIGXFSZ, SIG_IGN);
   sigset_t stop_signals;
   sigemptyset(&stop_signals);
   sigaddset(&stop_signals, SIGTERM);

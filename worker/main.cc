@@ -83,6 +83,7 @@ void BeginTool() {
   const auto give_up = [](int) { given_up = 1; };
   signal(SIGTERM, give_up);
   signal(SIGINT, give_up);
+  signal(SIGXFSZ, SIG_IGN);  // an error of the call, which says more
   prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 

@@ -277,6 +277,8 @@ int RunRank(const RankEnvironment& environment, const std::string& version) {
   prctl(PR_SET_NAME, "ebb-worker");
   SetLogFields({environment.job, environment.attempt, environment.rank});
   signal(SIGPIPE, SIG_IGN);
+  // A file that may not grow that far is an error of the call.
+  signal(SIGXFSZ, SIG_IGN);
   BlockStopSignals();
 
   OrderMailbox mailbox;

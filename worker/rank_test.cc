@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "kernels/device.h"
 #include "proto/convert.h"
 #include "proto/effective_spec.h"
+#include "worker/runtime/disk_file.h"
 #include "worker/signal_watch.h"
 #include "worker/testing/fake_coordinator.h"
 
@@ -133,6 +135,20 @@ TEST_F(Rank, TerminatedBeforeItsAssignmentItEndsWell) {
   });
   EXPECT_EQ(RunRank(environment_, "1.2.3"), 0);
   sender.join();
+}
+
+// Its files: values on disk, checkpoints, what it reports meanwhile.
+TEST_F(Rank, OutlivesAFileThatMayNotGrow) {
+  const auto before = signal(SIGXFSZ, SIG_DFL);
+  FinishedUnder(Assignment());
+  rlimit limit = {};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small = {4096, limit.rlim_max};
+  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = DiskFile::Create(directory_, 8192).status();
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
 TEST_F(Rank, EnvironmentIsReadWhole) {
