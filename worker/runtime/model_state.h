@@ -22,7 +22,8 @@ namespace ebb {
 // A view: device, graph, program and arenas must outlive it. The arenas are
 // host memory (CPU devices); the trainer refuses others. What lies on disk is
 // brought to the step arena, where its gradient has a place: between steps
-// alone. Errors, where there are: those of DiskFile.
+// alone. Only Hash needs no step arena. Errors, where there are: those of
+// DiskFile.
 class ModelState {
  public:
   ModelState(const Graph& graph, const Program& program,

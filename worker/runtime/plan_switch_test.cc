@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <random>
@@ -13,6 +15,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "worker/runtime/prepared_plan.h"
+#include "worker/runtime/testing/capped_device.h"
 #include "worker/runtime/testing/heap_device.h"
 #include "worker/runtime/testing/test_job.h"
 #include "worker/runtime/trainer.h"
@@ -20,6 +23,7 @@
 namespace ebb {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -442,6 +446,192 @@ TEST(PlanLadder, ASwitchThatFindsTheOldArenaGoneClimbsDown) {
   EXPECT_EQ(none.finish.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(none.finish.last_step, 2);
   EXPECT_NE(none.finish.weights_hash, 0u);
+}
+
+// The same on a machine that takes what it gives back out of reach.
+TrainerSetup CappedSetup(const JobSpec& spec, CappedDevice** device,
+                         int64_t capacity_bytes) {
+  TrainerSetup setup =
+      MakeSetup(spec, {.validation_sequences = kValidationSequences});
+  auto capped =
+      std::make_unique<CappedDevice>(std::move(setup.device), capacity_bytes);
+  *device = capped.get();
+  setup.plan = PlanTestJob(spec, capped->backend()).plan;
+  setup.device = std::move(capped);
+  return setup;
+}
+
+PlanSwitch CappedOrder(const JobSpec& spec, const CappedDevice& device,
+                       const std::string& offload_directory = "/tmp") {
+  PlanSwitch order = Order(1, spec, 3);
+  order.plan = PlanTestJob(spec, device.backend()).plan;
+  order.offload_directory = offload_directory;
+  return order;
+}
+
+constexpr int64_t kAllMemory = int64_t{1} << 40;
+
+// The weights that the job ended with are still told of: masters that wait on
+// disk are read although no arena is left to bring them to.
+TEST(PlanLadder, ASwitchThatLeavesNoArenaEndsTheJobInWords) {
+  for (const Offload optimizer : {Offload::kNone, Offload::kDisk}) {
+    JobSpec spec = Job(6);
+    spec.precision = DType::kBf16;
+    spec.memory.offload_optimizer = optimizer;
+    const JobSpec full = WithPolicy(spec, Policy::kFull);
+    const JobRun two_steps =
+        RunJob(full, {.validation_sequences = kValidationSequences,
+                      .orders = {{2, TrainerOrder::kCancel}}});
+    for (const bool has_ladder : {false, true}) {
+      CappedDevice* device = nullptr;
+      TrainerSetup setup = CappedSetup(full, &device, kAllMemory);
+      if (has_ladder) setup.ladder = {setup.plan};
+      const JobRun run =
+          RunWith(std::move(setup), {{1, CappedOrder(spec, *device)}},
+                  [&](int64_t step) {
+                    if (step == 2) device->set_capacity_bytes(0);
+                  });
+      EXPECT_EQ(run.finish.status.code(), absl::StatusCode::kResourceExhausted)
+          << run.finish.status;
+      EXPECT_THAT(Message(run.finish.status),
+                  HasSubstr("the step arena does not fit: need "));
+      EXPECT_EQ(Message(run.finish.status).find("the smallest of 2 plans") !=
+                    std::string::npos,
+                has_ladder);
+      EXPECT_EQ(run.finish.last_step, 2);
+      EXPECT_EQ(run.finish.weights_hash, two_steps.finish.weights_hash);
+    }
+  }
+}
+
+// A directory of its own, with two below.
+class TwoDirectories {
+ public:
+  TwoDirectories()
+      : path_(absl::StrCat(testing::TempDir(), "/plan_switch_test-", getpid())),
+        first_(path_ + "/first"),
+        second_(path_ + "/second") {
+    std::filesystem::create_directories(first_);
+    std::filesystem::create_directories(second_);
+  }
+  ~TwoDirectories() { std::filesystem::remove_all(path_); }
+
+  const std::string& first() const { return first_; }
+  const std::string& second() const { return second_; }
+
+ private:
+  const std::string path_, first_, second_;
+};
+
+TEST(PlanLadder, ARefusedSwitchToAnotherDirectoryDoesNotNeedTheFirst) {
+  const TwoDirectories directories;
+  JobSpec spec = Job(6);
+  spec.memory.offload = Offload::kDisk;
+  const JobSpec full = WithPolicy(spec, Policy::kFull);
+  CappedDevice* device = nullptr;
+  TrainerSetup setup = CappedSetup(full, &device, kAllMemory);
+  setup.offload_directory = directories.first();
+  const JobRun run = RunWith(
+      std::move(setup), {{1, CappedOrder(spec, *device, directories.second())}},
+      [&](int64_t step) {
+        if (step != 2) return;
+        std::filesystem::remove_all(directories.first());
+        device->set_capacity_bytes(device->allocated_bytes());
+      });
+  ExpectSameBits(run, RunSwitching(full));
+  ASSERT_THAT(run.changes, SizeIs(1));
+  EXPECT_EQ(run.changes[0].status.code(), absl::StatusCode::kResourceExhausted)
+      << run.changes[0].status;
+  EXPECT_EQ(run.changes[0].rung, 0);
+  EXPECT_THAT(run.policies, Each(Policy::kFull));
+  EXPECT_EQ(run.steps[5].disk_bytes, PlanOf(full).ranks[0].disk_bytes);
+}
+
+TEST(PlanLadder, ARungWithoutItsDiskIsLeftOut) {
+  const JobSpec spec = Job(3);
+  JobSpec disk = spec;
+  disk.memory.offload = Offload::kDisk;
+  const JobSpec full = WithPolicy(spec, Policy::kFull);
+  CappedDevice* device = nullptr;
+  TrainerSetup setup = CappedSetup(spec, &device, 0);
+  for (const JobSpec& rung : {disk, full}) {
+    setup.ladder.push_back(PlanTestJob(rung, device->backend()).plan);
+  }
+  const int64_t capacity =
+      std::max(Need(setup.ladder[0]), Need(setup.ladder[1]));
+  ASSERT_LT(capacity, Need(setup.plan));
+  device->set_capacity_bytes(capacity);
+  setup.offload_directory = "/no/such";
+  const JobRun run = RunWith(std::move(setup));
+  ExpectSameBits(run, RunSwitching(spec));
+  ASSERT_THAT(run.changes, SizeIs(1));
+  EXPECT_EQ(run.changes[0].rung, 2);
+}
+
+// Between plans of which each has less than the other of one arena, on a
+// machine with room for either but not for the larger of both.
+TEST(PlanLadder, ASwitchFitsWhereThePlanFitsByItself) {
+  const JobSpec none = Job(6);
+  JobSpec offload = none;
+  offload.memory.offload = Offload::kHost;
+  const auto need = [](const JobSpec& spec) {
+    const RankPlan& plan = PlanOf(spec).ranks[0];
+    return plan.state_arena_bytes + plan.step_arena_bytes + plan.host_bytes;
+  };
+  const int64_t capacity = std::max(need(none), need(offload));
+  ASSERT_LT(capacity, need(none) + PlanOf(offload).ranks[0].host_bytes);
+  for (const bool grows : {false, true}) {
+    const JobSpec& first = grows ? offload : none;
+    const JobSpec& second = grows ? none : offload;
+    CappedDevice* device = nullptr;
+    TrainerSetup setup = CappedSetup(first, &device, capacity);
+    const JobRun run =
+        RunWith(std::move(setup), {{1, CappedOrder(second, *device)}});
+    ExpectSameBits(run, RunSwitching(none));
+    ASSERT_THAT(run.changes, SizeIs(1));
+    EXPECT_TRUE(run.changes[0].status.ok()) << run.changes[0].status;
+    EXPECT_EQ(run.changes[0].step_arena_bytes,
+              PlanOf(second).ranks[0].step_arena_bytes);
+    EXPECT_EQ(run.steps[2].host_bytes, PlanOf(second).ranks[0].host_bytes);
+    if (!grows) {
+      EXPECT_FALSE(run.changes[0].step_arena_moved);
+    }
+  }
+}
+
+// What a refused switch gave back is taken again.
+TEST(PlanLadder, ARefusedSwitchTakesBackWhatItGaveBack) {
+  const JobSpec none = Job(6);
+  JobSpec offload = none;
+  offload.memory.offload = Offload::kHost;
+  int num_refused = 0;
+  for (const bool grows : {false, true}) {
+    const JobSpec& first = grows ? offload : none;
+    const JobSpec& second = grows ? none : offload;
+    CappedDevice* device = nullptr;
+    TrainerSetup setup = CappedSetup(first, &device, kAllMemory);
+    const RankPlan& plan = PlanOf(second).ranks[0];
+    const int64_t second_bytes =
+        plan.state_arena_bytes + plan.step_arena_bytes + plan.host_bytes;
+    int64_t first_bytes = 0;
+    const JobRun run =
+        RunWith(std::move(setup), {{1, CappedOrder(second, *device)}},
+                [&](int64_t step) {
+                  if (step != 2) return;
+                  first_bytes = device->allocated_bytes();
+                  device->set_capacity_bytes(second_bytes - 1);
+                });
+    if (first_bytes >= second_bytes) continue;  // it cannot be refused alone
+    ++num_refused;
+    ExpectSameBits(run, RunSwitching(none));
+    ASSERT_THAT(run.changes, SizeIs(1));
+    EXPECT_EQ(run.changes[0].status.code(),
+              absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(run.changes[0].rung, 0);
+    EXPECT_EQ(run.steps[5].host_bytes, run.steps[0].host_bytes);
+    EXPECT_EQ(run.steps[5].memory, run.steps[0].memory);
+  }
+  EXPECT_EQ(num_refused, 1);
 }
 
 // --- The queue ---

@@ -132,6 +132,7 @@ struct Trainer::State {
   absl::Status ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
                              std::vector<Plan> wanted_ladder,
                              PlanChange* change);
+  static void TrimArena(int64_t bytes, ArenaMemory* arena);
   void TrimArenas();
   void LookAtState();
   absl::Status ClimbDown(const absl::Status& cause, PlanChange* change);
@@ -309,8 +310,9 @@ ArenaView Trainer::State::Arenas(const JobPrograms& programs) const {
 }
 
 // Takes the step and the host arena where the present one is too small: that
-// one goes first, since two may not fit side by side. The file grows where it
-// is, and before all, so that a full disk moves no arena.
+// one goes first, since two may not fit side by side, and so does what the
+// other has too much. The file grows where it is, and before all, so that a
+// full disk moves no arena.
 absl::Status Trainer::State::TakeStepArenas(const PreparedPlan& wanted) {
   const auto take = [this](int64_t bytes, const char* what,
                            ArenaMemory* arena) -> absl::Status {
@@ -324,6 +326,8 @@ absl::Status Trainer::State::TakeStepArenas(const PreparedPlan& wanted) {
     return Take(bytes, absl::StrCat(what, " arena"), arena);
   };
   EBB_RETURN_IF_ERROR(TakeDisk(wanted));
+  TrimArena(wanted.programs.step_bytes, &step_arena);
+  TrimArena(wanted.programs.host_bytes, &host_arena);
   EBB_RETURN_IF_ERROR(take(wanted.programs.step_bytes, "step", &step_arena));
   return take(wanted.programs.host_bytes, "host", &host_arena);
 }
@@ -348,15 +352,20 @@ bool Trainer::State::FitsArenas(const PreparedPlan& wanted) const {
          programs.host_bytes <= host_arena.bytes() && fits_disk;
 }
 
+// Gives back all but the first `bytes`.
+void Trainer::State::TrimArena(int64_t bytes, ArenaMemory* arena) {
+  if (bytes == 0) {
+    *arena = ArenaMemory();
+  } else if (bytes < arena->bytes()) {
+    arena->Shrink(bytes);
+  }
+}
+
 // Gives back what the plan in force does not need.
 void Trainer::State::TrimArenas() {
   const JobPrograms& programs = prepared->programs;
-  step_arena.Shrink(programs.step_bytes);
-  if (programs.host_bytes == 0) {
-    host_arena = ArenaMemory();
-  } else {
-    host_arena.Shrink(programs.host_bytes);
-  }
+  TrimArena(programs.step_bytes, &step_arena);
+  TrimArena(programs.host_bytes, &host_arena);
   if (programs.disk_bytes == 0) {
     disk.reset();
   } else {
@@ -554,6 +563,13 @@ absl::Status Trainer::State::ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
     return MakeExecutors(plan);
   };
   executors = Executors();
+  // Its directory may be gone meanwhile: it is given up only when nothing leads
+  // back to it.
+  std::unique_ptr<DiskFile> file_in_force;
+  if (wanted->programs.disk_bytes > 0 && disk != nullptr &&
+      disk->directory() != wanted->offload_directory) {
+    file_in_force = std::move(disk);
+  }
   absl::StatusOr<Executors> made = take(*wanted);
   if (made.ok()) {
     PutInForce(std::move(wanted), *std::move(made), std::move(wanted_ladder));
@@ -561,6 +577,7 @@ absl::Status Trainer::State::ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
     return absl::OkStatus();
   }
   change->status = made.status();
+  if (file_in_force != nullptr) disk = std::move(file_in_force);
   made = take(*prepared);
   if (!made.ok()) return ClimbDown(made.status(), change);
   executors = *std::move(made);
@@ -570,7 +587,8 @@ absl::Status Trainer::State::ReplaceArenas(std::unique_ptr<PreparedPlan> wanted,
 }
 
 // No arenas can be had for the plan in force: takes the first of the ladder for
-// which they can, and keeps the cause if there is no other.
+// which they can, whatever the others lack, memory or a disk, and keeps the
+// cause if there is no other.
 absl::Status Trainer::State::ClimbDown(const absl::Status& cause,
                                        PlanChange* change) {
   absl::Status last = cause;
@@ -583,8 +601,7 @@ absl::Status Trainer::State::ClimbDown(const absl::Status& cause,
     step_arena = ArenaMemory();
     host_arena = ArenaMemory();
     last = TakeArenas(*smaller);
-    if (absl::IsResourceExhausted(last)) continue;
-    EBB_RETURN_IF_ERROR(last);
+    if (!last.ok()) continue;
     EBB_ASSIGN_OR_RETURN(Executors made, MakeExecutors(*smaller));
     PutInForce(std::move(smaller), std::move(made),
                {ladder.begin() + static_cast<int64_t>(n) + 1, ladder.end()});

@@ -133,7 +133,8 @@ class Trainer {
   // populates the arenas, and fills the weights. Errors: FAILED_PRECONDITION
   // for a plan of another graph or evaluation without data, UNIMPLEMENTED for
   // missing kernels (all of them), RESOURCE_EXHAUSTED if the arenas of no plan
-  // fit (need and have of the last), those of reading a checkpoint.
+  // fit (need and have of the last), those of DiskFile and of reading a
+  // checkpoint.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(TrainerSetup setup);
   ~Trainer();
 
