@@ -230,6 +230,7 @@ absl::StatusOr<TrainerFinish> Train(const RankEnvironment& environment,
   setup.offload.check = environment.check_offload;
   setup.offload_directory =
       environment.OffloadDirectory(spec.memory.offload_dir);
+  setup.default_offload_directory = environment.attempt_directory;
   EBB_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                        Trainer::Create(std::move(setup)));
   ReportingObserver observer(environment, plan, stream, mailbox);

@@ -75,6 +75,7 @@ class CopyStream {
   struct Made {
     int64_t bytes_out = 0;
     int64_t bytes_back = 0;
+    // 0 in checksum and stress mode, which say nothing of the machine.
     double seconds = 0;
 
     int64_t bytes() const { return bytes_out + bytes_back; }
@@ -108,6 +109,7 @@ class CopyStream {
 
   Device& device_;
   const OffloadOptions options_;
+  const bool slows_copies_;
   const std::vector<CopySlot> slots_;
   std::vector<int64_t> last_copy_;  // by slot; of the owner's thread
 

@@ -142,6 +142,23 @@ TEST_F(CopyStreamTest, EndsWithCopiesOnTheirWay) {
   for (const Bytes& host : hosts) EXPECT_EQ(host, sent);
 }
 
+TEST_F(CopyStreamTest, CountsCopiesAndTimesThoseThatTakeNoLongerThanTheyMust) {
+  const Bytes sent = Pattern(4096, 1);
+  Bytes host(4096);
+  for (const OffloadOptions& options :
+       {OffloadOptions{}, OffloadOptions{.check = true},
+        OffloadOptions{.longest_delay_microseconds = 1}}) {
+    CopyStream stream(device_, {{"L0.x", host.data()}}, options);
+    stream.BeginOffload(0, sent.data(), 4096, 1);
+    EXPECT_TRUE(AwaitOne(stream, 0).ok());
+    const CopyStream::Made made = stream.made(/*on_disk=*/false);
+    EXPECT_EQ(made.bytes_out, 4096);
+    const bool is_timed =
+        !options.check && options.longest_delay_microseconds == 0;
+    EXPECT_EQ(made.seconds > 0, is_timed);
+  }
+}
+
 // The same through a file, of which slots have blocks of their own.
 TEST_F(CopyStreamTest, BringsBackWhatWentToDisk) {
   for (const int64_t size : {1, 4096, 100003}) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "worker/program/cost_profile.h"
 #include "worker/runtime/prepared_plan.h"
 #include "worker/runtime/testing/capped_device.h"
 #include "worker/runtime/testing/heap_device.h"
@@ -632,6 +633,51 @@ TEST(PlanLadder, ARefusedSwitchTakesBackWhatItGaveBack) {
     EXPECT_EQ(run.steps[5].memory, run.steps[0].memory);
   }
   EXPECT_EQ(num_refused, 1);
+}
+
+// --- What copies took ---
+
+TEST(PlanSwitch, CopiesOfTheFirstStepsAreToTheDiskInForce) {
+  const TwoDirectories directories;
+  JobSpec spec = Job(6);
+  spec.memory.offload = Offload::kDisk;
+  const std::string by_default = CopyKey(DiskPlace(""));
+  const std::string in_second = CopyKey(DiskPlace(directories.second()));
+  const auto run = [&](const JobSpec& job, std::vector<PlanSwitch> orders) {
+    std::vector<std::pair<int64_t, PlanSwitch>> switches;
+    for (PlanSwitch& order : orders) switches.push_back({0, std::move(order)});
+    return RunSwitching(job, std::move(switches)).op_seconds;
+  };
+  PlanSwitch order = Order(1, spec, 2);
+  order.offload_directory = directories.second();
+  EXPECT_EQ(run(spec, {}).count(by_default), 1u);
+  EXPECT_EQ(run(spec, {order}).count(by_default), 0u);
+  EXPECT_EQ(run(spec, {order}).count(in_second), 1u);
+  // The optimizer's state stays where it is: of two disks nothing is known.
+  spec.memory.offload_optimizer = Offload::kDisk;
+  order.plan = PlanOf(spec);
+  EXPECT_EQ(run(spec, {}).count(by_default), 1u);
+  EXPECT_EQ(run(spec, {order}).count(by_default), 0u);
+  EXPECT_EQ(run(spec, {order}).count(in_second), 0u);
+}
+
+TEST(PlanSwitch, CopiesThatAreCheckedOrDelayedAreNotTimed) {
+  for (const Offload place : {Offload::kHost, Offload::kDisk}) {
+    JobSpec spec = Job(4);
+    spec.memory.offload = place;
+    const std::string key =
+        CopyKey(place == Offload::kHost ? kHostPlace : DiskPlace(""));
+    const auto times = [&](const OffloadOptions& offload) {
+      return RunJob(spec, {.validation_sequences = kValidationSequences,
+                           .offload = offload})
+          .op_seconds;
+    };
+    EXPECT_EQ(times({}).count(key), 1u);
+    const auto checked = times({.check = true});
+    EXPECT_FALSE(checked.empty());
+    EXPECT_EQ(checked.count(key), 0u);
+    EXPECT_EQ(times({.longest_delay_microseconds = 10}).count(key), 0u);
+  }
 }
 
 // --- The queue ---

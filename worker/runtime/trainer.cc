@@ -143,6 +143,7 @@ struct Trainer::State {
   absl::StatusOr<StepReport> RunStep(int64_t step);
   absl::StatusOr<StepReport> RunTimedStep(int64_t step,
                                           TrainerObserver& observer);
+  std::optional<std::string> DiskInUse() const;
   absl::Status CountSkipped(const StepReport& report);
   absl::Status Evaluate(TrainerObserver& observer);
   void Save(TrainerObserver& observer);
@@ -489,17 +490,33 @@ absl::StatusOr<StepReport> Trainer::State::RunTimedStep(
     std::map<std::string, double> means = std::exchange(op_times, {}).Means();
     const auto add_copies = [&](bool on_disk, const std::string& place) {
       const CopyStream::Made made = executors.training->copies_made(on_disk);
-      if (made.bytes() == 0) return;
+      if (made.bytes() == 0 || made.seconds == 0) return;
       means[CopyKey(place)] =
           made.seconds / (static_cast<double>(made.bytes()) / (1 << 20));
     };
     add_copies(false, kHostPlace);
-    add_copies(true, DiskPlace(spec().memory.offload_dir));
+    if (const auto directory = DiskInUse(); directory.has_value()) {
+      add_copies(true, DiskPlace(*directory == setup.default_offload_directory
+                                     ? ""
+                                     : *directory));
+    }
     AddEncodeErrors(program.encode_errors, report.encode_errors,
                     /*is_of_a_job=*/true, means);
     observer.OnOpTimes(means);
   }
   return report;
+}
+
+// The directory to and from which steps copy; none: there is no such or, after
+// a switch that cannot take the optimizer's state along, there are two.
+std::optional<std::string> Trainer::State::DiskInUse() const {
+  const DiskFile* const of_state = state->disk.get();
+  if (disk == nullptr && of_state == nullptr) return std::nullopt;
+  if (disk == nullptr) return of_state->directory();
+  if (of_state != nullptr && of_state->directory() != disk->directory()) {
+    return std::nullopt;
+  }
+  return disk->directory();
 }
 
 absl::Status Trainer::State::FollowSwitches(TrainerObserver& observer) {

@@ -117,6 +117,8 @@ struct TrainerSetup {
   bool poison = false;    // values that a program drops become NaN
   OffloadOptions offload = {};
   std::string offload_directory;  // for values that wait on disk
+  // The one of plans for which the spec names none.
+  std::string default_offload_directory;
 };
 
 struct TrainerFinish {

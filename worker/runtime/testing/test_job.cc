@@ -193,6 +193,7 @@ TrainerSetup MakeSetup(const JobSpec& spec, const TestJobOptions& options) {
   setup.offload = options.offload;
   setup.offload_directory =
       options.offload_directory.empty() ? "/tmp" : options.offload_directory;
+  setup.default_offload_directory = "/tmp";
   return setup;
 }
 
