@@ -166,6 +166,8 @@ void TestCoordinator::Start() {
   };
   parts.check_files = [this](const v1::JobSpec&,
                              const std::vector<v1::Violation>& wrong) {
+    // Many may ask at once.
+    absl::MutexLock lock(&files_mutex_);
     files_wrong = wrong;
     return files;
   };

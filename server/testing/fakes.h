@@ -119,6 +119,7 @@ class TestCoordinator {
   void Start();
 
   int num_ids_ = 0;
+  absl::Mutex files_mutex_;
   std::unique_ptr<MetricTable> table_;
   std::unique_ptr<Coordinator> coordinator_;
 };
