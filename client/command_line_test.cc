@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "proto/job_service.pb.h"
+#include "proto/revision.h"
 #include "proto/violations.h"
 
 namespace ebb {
@@ -140,9 +141,11 @@ help --help TOPIC
 
 TEST_F(CommandLine, VersionAndHelp) {
   EXPECT_EQ(Run({"version"}), 0);
-  EXPECT_EQ(out_.str(), absl::StrCat("ebb ", kVersion, "\n"));
+  EXPECT_EQ(out_.str(),
+            absl::StrCat("ebb ", kVersion, "\nrevision ", kRevision, "\n"));
   EXPECT_EQ(Run({"version", "--output", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["version"], kVersion);
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["revision"], kRevision);
   EXPECT_EQ(Run({"help"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("submit"));
   EXPECT_EQ(Run({"help", "exit-codes"}), 0);

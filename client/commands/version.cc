@@ -5,14 +5,17 @@
 #include "client/exit_code.h"
 #include "client/output.h"
 #include "nlohmann/json.hpp"
+#include "proto/revision.h"
 
 namespace ebb {
 
 absl::StatusOr<int> RunVersion(const CommandContext& context) {
   if (context.output == OutputFormat::kTable) {
-    *context.environment.out << "ebb " << kVersion << "\n";
+    *context.environment.out << "ebb " << kVersion << "\nrevision " << kRevision
+                             << "\n";
   } else {
-    const nlohmann::ordered_json json = {{"version", kVersion}};
+    const nlohmann::ordered_json json = {{"version", kVersion},
+                                         {"revision", kRevision}};
     *context.environment.out << WriteJson(json, context.output);
   }
   return kExitOk;
