@@ -9,6 +9,7 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -131,9 +132,21 @@ TEST(FirstPath, OffloadedJobsGiveTheSameBitsFromHostMemory) {
       EXPECT_EQ(Int(steps[i]["ranks"][0]["host_bytes"]), host);
       EXPECT_TRUE(steps[i]["phase_seconds"].contains("offload_wait"));
     }
-    EXPECT_EQ(Metric(service.Metrics(),
-                     absl::StrCat("ebb_train_host_memory_bytes{job_id=\"", job,
-                                  "\",rank=\"0\"}")),
+    const std::string page = service.Metrics();
+    for (const char* direction :
+         {"to_host", "from_host", "to_disk", "from_disk"}) {
+      int64_t copied = 0;
+      for (const auto& step : steps) {
+        copied += Int(step["ranks"][0]["copied_bytes"][direction]);
+      }
+      EXPECT_EQ(copied > 0, absl::EndsWith(direction, "host"));
+      EXPECT_EQ(
+          Metric(page, absl::StrCat("ebb_train_offload_bytes_total{job_id=\"",
+                                    job, "\",direction=\"", direction, "\"}")),
+          static_cast<double>(copied));
+    }
+    EXPECT_EQ(Metric(page, absl::StrCat("ebb_train_host_memory_bytes{job_id=\"",
+                                        job, "\",rank=\"0\"}")),
               static_cast<double>(host));
     own.push_back(absl::StrCat("memory.host_budget=", host - 1));
     const CommandResult refused = service.Ebb(
@@ -167,6 +180,13 @@ TEST(FirstPath, MetricsSayWhatTheStepsSay) {
   EXPECT_EQ(Metric(page, absl::StrCat("ebb_train_tokens_total", of_job)),
             6 * 8 * 32);
   EXPECT_EQ(Metric(page, "ebb_steps_total"), 6);
+  const nlohmann::json build = service.EbbJson({"version"});
+  EXPECT_EQ(Metric(page, absl::StrCat("ebb_build_info{version=\"",
+                                      build["version"].get<std::string>(),
+                                      "\",revision=\"",
+                                      build["revision"].get<std::string>(),
+                                      "\",cuda=\"none\",nccl=\"none\"}")),
+            1);
   double flops = 0;
   double recompute_seconds = 0;
   double peak = 0;
@@ -183,6 +203,9 @@ TEST(FirstPath, MetricsSayWhatTheStepsSay) {
                                   job, "\",visibility=\"", visibility, "\"}")),
         seconds);
   }
+  EXPECT_EQ(Metric(page, absl::StrCat("ebb_train_offload_bytes_total{job_id=\"",
+                                      job, "\",direction=\"to_host\"}")),
+            0);
   EXPECT_EQ(Metric(page, absl::StrCat(
                              "ebb_train_floating_point_operations_total{job_id="
                              "\"",
