@@ -392,7 +392,7 @@ TEST(SpecReader, RefusesHugeAndDeepTexts) {
   std::string wide = "memory:\n  recompute:\n";
   for (int i = 0; i < 20000; ++i) wide += "  - gelu\n";
   EXPECT_THAT(std::string(Read(wide).status().message()),
-              HasSubstr("at most 1000 entries"));
+              HasSubstr("at most 256 entries"));
 }
 
 TEST(SpecReader, TellsSoManyMistakesAndNoMore) {
