@@ -1,6 +1,7 @@
 #include "server/planner/plan_job.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -307,19 +308,48 @@ absl::Status ExplainMisfit(const JobSpec& spec, const Graph& graph,
         absl::StrCat("the smallest plan (memory.policy auto) needs ",
                      ExactBytesText(least.peak_bytes), " and takes ",
                      CostText(least.step_seconds, plan.step_seconds)));
-    if (spec.micro_batch > 1) {
-      JobSpec single = spec;
-      single.micro_batch = 1;
-      EBB_ASSIGN_OR_RETURN(const Graph own, BuildTrainingGraph(single));
+    std::string set;
+    const auto add_smallest = [&](const JobSpec& smaller,
+                                  const std::string& with) -> absl::Status {
+      EBB_ASSIGN_OR_RETURN(const Graph own, BuildTrainingGraph(smaller));
       EBB_ASSIGN_OR_RETURN(const AutoPlan found,
-                           ChooseAuto(single, own, alike));
+                           ChooseAuto(smaller, own, alike));
+      // Host memory may not hold the state.
+      if (found.chosen() == nullptr) return absl::OkStatus();
       least = found.pareto.front();
+      set = with;
       ways.push_back(absl::StrCat(
-          "with batch.micro 1 it needs ", ExactBytesText(least.peak_bytes),
+          "with ", with, " it needs ", ExactBytesText(least.peak_bytes),
           " and takes ", cost_of_others(least.step_seconds)));
+      return absl::OkStatus();
+    };
+    JobSpec smaller = spec;
+    smaller.memory.policy = Policy::kAuto;
+    smaller.memory.group = 1;
+    smaller.memory.recompute.clear();
+    smaller.memory.budget_bytes = std::numeric_limits<int64_t>::max();
+    std::string with;
+    if (spec.micro_batch > 1) {
+      smaller.micro_batch = 1;
+      with = "batch.micro 1";
+      EBB_RETURN_IF_ERROR(add_smallest(smaller, with));
+    }
+    bool moves_state = false;
+    for (const auto& [field, member] : kOffloads) {
+      if (member == &MemorySpec::offload ||
+          spec.memory.*member != Offload::kNone) {
+        continue;
+      }
+      smaller.memory.*member = Offload::kHost;
+      moves_state = true;
+      absl::StrAppend(&with, with.empty() ? "" : " and ", "memory.", field,
+                      " host");
+    }
+    if (moves_state && least.peak_bytes > plan.budget_bytes) {
+      EBB_RETURN_IF_ERROR(add_smallest(smaller, with));
     }
     ways.push_back(least.peak_bytes <= plan.budget_bytes
-                       ? "set memory.policy: auto and batch.micro: 1"
+                       ? absl::StrCat("set memory.policy auto and ", set)
                        : "set memory.budget to one of these or take a smaller "
                          "model");
   }
@@ -384,6 +414,10 @@ std::vector<std::string> EncodeNotes(const JobSpec& spec, const Graph& graph,
       list.push_back(decision.value);
     }
   }
+  // Of what some layers keep and others compute again the first is said.
+  std::erase_if(left, [&](const std::string& name) {
+    return std::find(encoded.begin(), encoded.end(), name) != encoded.end();
+  });
   const char* format = DTypeName(spec.memory.encode.format);
   std::vector<std::string> notes;
   if (encoded.empty()) {
@@ -424,7 +458,7 @@ std::vector<std::string> NotesOn(const Plan& plan, const StepSeconds& seconds,
             : absl::StrFormat(
                   "%.0f %% of the seconds are from times measured on this "
                   "machine, the others those of a ",
-                  100 * measured),
+                  std::min(99.0, 100 * measured)),
         inputs.profile.source, "; `ebb plan --profile` measures"));
   }
   if (plan.policy == Policy::kSelective) {

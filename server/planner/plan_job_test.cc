@@ -213,7 +213,7 @@ TEST(PlanJob, MisfitNamesTwoChangesThatFitTogether) {
   spec.micro_batch = spec.global_batch;
   spec.memory.budget_bytes = least;
   EXPECT_THAT(Planned(spec).shortfall,
-              HasSubstr("set memory.policy: auto and batch.micro: 1"));
+              HasSubstr("set memory.policy auto and batch.micro 1"));
 }
 
 // What `auto` cannot fit by itself it can with state in host memory.
@@ -270,6 +270,36 @@ TEST(PlanJob, OffloadMovesBytesToTheHostAndSaysSo) {
   spec.model.layers = 1;
   EXPECT_THAT(absl::StrJoin(Planned(spec).notes, "\n"),
               HasSubstr("memory.offload moves nothing"));
+}
+
+// The last word of a misfit says all that could be done.
+TEST(PlanJob, MisfitOfTheSmallestPlanNamesStateThatMayLeaveTheDevice) {
+  JobSpec spec = SmallJob(AttentionKind::kFused);
+  spec.memory.policy = Policy::kAuto;
+  spec.memory.host_budget_bytes = int64_t{1} << 40;
+  JobSpec smallest = spec;
+  smallest.micro_batch = 1;
+  smallest.memory.offload_optimizer = smallest.memory.offload_parameters =
+      Offload::kHost;
+  smallest.memory.budget_bytes = 1;
+  // A misfit has its least plan.
+  const int64_t least = Planned(smallest).ranks[0].peak_bytes;
+  for (const bool fits : {true, false}) {
+    spec.memory.budget_bytes = smallest.memory.budget_bytes = least - !fits;
+    EXPECT_EQ(Planned(smallest).fits, fits);
+    const Plan plan = Planned(spec);
+    EXPECT_FALSE(plan.fits);
+    EXPECT_THAT(plan.shortfall,
+                HasSubstr("with batch.micro 1 and memory.offload_optimizer "
+                          "host and memory.offload_parameters host it needs "));
+    EXPECT_THAT(
+        plan.shortfall,
+        HasSubstr(fits ? "set memory.policy auto and batch.micro 1 and "
+                         "memory.offload_optimizer host and "
+                         "memory.offload_parameters host"
+                       : "set memory.budget to one of these or take a smaller "
+                         "model"));
+  }
 }
 
 // Where inputs of groups wait elsewhere, the program spells more groups out;
