@@ -176,9 +176,11 @@ absl::Status NoCheckpoint(const v1::Job& job) {
       "job ", job.id(), " has no checkpoint",
       every == 0 ? ": submit it with --set checkpoint.every=N to write one "
                    "every N steps"
-                 : absl::StrCat(" yet: it writes one every ", every,
-                                " steps (checkpoint.every) and is at step ",
-                                job.last_step())));
+                 : absl::StrCat(IsFinal(job.state()) ? "" : " yet",
+                                ": it writes one every ", every,
+                                " steps (checkpoint.every) and ",
+                                IsFinal(job.state()) ? "ended at" : "is at",
+                                " step ", job.last_step())));
 }
 
 }  // namespace

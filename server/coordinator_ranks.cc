@@ -295,6 +295,9 @@ absl::Status Coordinator::StoreReports() {
       const v1::Step& step = message.report().step();
       row.stepped = true;
       change.steps.push_back({live.job.id(), message.rank(), step});
+      for (const v1::RankStep& of_rank : step.ranks()) {
+        if (!of_rank.encode_errors().empty()) job.set_lossy(true);
+      }
       if (message.rank() == 0) {
         job.set_last_step(step.step());
         job.set_last_loss(step.loss());

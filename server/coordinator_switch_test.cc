@@ -304,8 +304,30 @@ TEST_F(CoordinatorSwitch, OneForTheNextRunDoesNotMoveThoseOfNow) {
   next.mutable_memory()->clear_offload_optimizer();
   next.mutable_memory()->set_policy(v1::POLICY_FULL);
   EXPECT_EQ(Switch(next).number(), 3);
-  EXPECT_THAT(Told(id),
-              ElementsAre("1 PENDING", "2 PENDING", "2 DONE", "3 PENDING"));
+  EXPECT_THAT(Told(id), ElementsAre("1 PENDING", "2 PENDING", "2 DONE",
+                                    "1 SUPERSEDED", "3 PENDING"));
+  EXPECT_EQ(test.Get(id).pending_switches_size(), 1);
+}
+
+TEST(PolicySwitch, FieldsOfEncodeChangeOneByOne) {
+  v1::MemorySpec base;
+  base.mutable_encode()->set_format(v1::ENCODE_FORMAT_FP8_E4M3);
+  base.mutable_encode()->add_values("gelu");
+  v1::MemorySpec asked;
+  asked.mutable_encode()->set_format(v1::ENCODE_FORMAT_BF16);
+  v1::MemorySpec merged = AskedMemory(base, asked);
+  EXPECT_EQ(merged.encode().format(), v1::ENCODE_FORMAT_BF16);
+  EXPECT_THAT(merged.encode().values(), ElementsAre("gelu"));
+  asked.Clear();
+  asked.mutable_encode()->add_values("L*.qkv.y");
+  merged = AskedMemory(base, asked);
+  EXPECT_EQ(merged.encode().format(), v1::ENCODE_FORMAT_FP8_E4M3);
+  EXPECT_THAT(merged.encode().values(), ElementsAre("L*.qkv.y"));
+  asked.Clear();
+  asked.mutable_encode()->set_format(v1::ENCODE_FORMAT_NONE);
+  EXPECT_THAT(AskedMemory(base, asked).encode().values(), IsEmpty());
+  EXPECT_THAT(AskedMemory(base, v1::MemorySpec()).encode().values(),
+              ElementsAre("gelu"));
 }
 
 // An attempt begins with what was due and then with what waited for it; what is

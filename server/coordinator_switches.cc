@@ -243,13 +243,15 @@ absl::StatusOr<v1::SwitchPolicyResponse> Coordinator::StoreSwitch(
   v1::Job job = live.job;
   v1::JobPlans plans = live.plans;
   const SwitchRecords records = {&job, &plans};
-  std::vector<v1::PolicySwitch> news = {AddSwitch(
-      std::move(wanted), request.at_step(), request.next_run(), note, records)};
-  const int64_t number = news.front().number();
+  std::vector<v1::PolicySwitch> news;
+  if (request.next_run()) news = SupersedeForNextRun(records);
+  news.push_back(AddSwitch(std::move(wanted), request.at_step(),
+                           request.next_run(), note, records));
+  const int64_t number = news.back().number();
   if (!HasAttempt(job.state())) {
     std::vector<v1::PolicySwitch> ended =
         TakeDueSwitches(job.last_step() + 1, records);
-    if (!ended.empty() && ended.back().number() == number) news.clear();
+    if (!ended.empty() && ended.back().number() == number) news.pop_back();
     news.insert(news.end(), ended.begin(), ended.end());
   }
   Change change;

@@ -22,10 +22,10 @@ struct JobFiles {
 };
 
 // Opens training and validation data and the weights of init_from as the job's
-// worker will, tries the directory for values on disk, and compares the weights with the model's (configuration, names
-// and shapes; no tensor is read). `full` has its defaults; `wrong` are the
-// mistakes of its fields: files that they name are not looked at, and what
-// depends on them is not held against a file.
+// worker will, tries the directory for values on disk, and compares the weights
+// with the model's (configuration, names and shapes; no tensor is read). `full`
+// has its defaults; `wrong` are the mistakes of its fields: files that they
+// name are not looked at, and what depends on them is not held against a file.
 JobFiles CheckJobFiles(const v1::JobSpec& full,
                        const std::vector<v1::Violation>& wrong);
 

@@ -110,7 +110,11 @@ v1::MemorySpec AskedMemory(const v1::MemorySpec& base,
   }
   // A list is one value.
   if (!asked.recompute().empty()) merged.clear_recompute();
-  if (asked.has_encode()) merged.clear_encode();
+  // Values without a format, or that are named anew.
+  if (asked.encode().format() == v1::ENCODE_FORMAT_NONE ||
+      !asked.encode().values().empty()) {
+    merged.mutable_encode()->clear_values();
+  }
   v1::MemorySpec set = asked;
   if (set.policy() == v1::POLICY_UNSPECIFIED) set.clear_policy();
   merged.MergeFrom(set);
@@ -174,6 +178,24 @@ v1::PolicySwitch AddSwitch(v1::PendingPlan wanted, int64_t at_step,
   added.set_message(message);
   *records.plans->add_pending() = std::move(wanted);
   return added;
+}
+
+std::vector<v1::PolicySwitch> SupersedeForNextRun(SwitchRecords records) {
+  auto& waiting = *records.job->mutable_pending_switches();
+  std::vector<v1::PolicySwitch> ended;
+  for (int n = 0; n < waiting.size();) {
+    if (!waiting[n].next_run()) {
+      ++n;
+      continue;
+    }
+    ended.push_back(std::move(waiting[n]));
+    ended.back().set_state(v1::PolicySwitch::STATE_SUPERSEDED);
+    ended.back().set_attempt(records.job->attempt());
+    waiting.erase(waiting.begin() + n);
+    records.plans->mutable_pending()->erase(
+        records.plans->mutable_pending()->begin() + n);
+  }
+  return ended;
 }
 
 std::vector<v1::PolicySwitch> TakeDueSwitches(int64_t first_step,

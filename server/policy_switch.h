@@ -54,6 +54,9 @@ v1::PolicySwitch AddSwitch(v1::PendingPlan wanted, int64_t at_step,
                            bool next_run, const std::string& message,
                            SwitchRecords records);
 
+// Ends those that wait for the next attempt, which another one takes over.
+std::vector<v1::PolicySwitch> SupersedeForNextRun(SwitchRecords records);
+
 // No rank trains: takes into force what is due when step `first_step` begins a
 // run, and then what waited for the next attempt; of each the newest, older
 // ones end. Returns all whose fate is known now, in this order.

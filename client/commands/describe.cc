@@ -11,6 +11,7 @@
 #include "client/connection.h"
 #include "client/exit_code.h"
 #include "client/format.h"
+#include "client/job_client.h"
 #include "client/output.h"
 #include "kernels/status.h"
 #include "nlohmann/json.hpp"
@@ -37,14 +38,16 @@ std::string ModelText(const v1::JobSpec& spec) {
 }
 
 // That training is not exact; empty: it is.
-std::string EncodingText(const v1::Plan& plan) {
-  for (const v1::Decision& decision : plan.decisions()) {
+std::string EncodingText(const v1::Job& job) {
+  for (const v1::Decision& decision : job.plan().decisions()) {
     if (decision.encode_format().empty()) continue;
     return absl::StrCat(
         decision.encode_format(),
         ", lossy: gradients and weights are not those of an exact run");
   }
-  return "";
+  return job.lossy() ? "none now, but earlier steps were lossy: weights are "
+                       "not those of an exact run"
+                     : "";
 }
 
 // What encoding loses, of the rank that loses most; empty: nothing is encoded.
@@ -133,10 +136,11 @@ std::string DescribeText(const v1::Job& job, const std::vector<v1::Step>& steps,
                            FormatFlops(plan.model_flops()), " and recompute ",
                            FormatFlops(plan.recompute_flops()),
                            " a step (attention as full square)"));
-  add("encoding", EncodingText(plan));
+  add("encoding", EncodingText(job));
   if (job.has_last_switch()) add("switch", SwitchText(job.last_switch()));
   for (const v1::PolicySwitch& pending : job.pending_switches()) {
-    add("switch", SwitchText(pending));
+    add("switch", absl::StrCat(SwitchText(pending),
+                               IsFinal(job) ? ": the job ended first" : ""));
   }
   absl::StrAppend(
       &text,
