@@ -671,8 +671,24 @@ TEST_F(CommandLine, GetAndDescribe) {
   EXPECT_EQ(Run({"describe", "a1b2c3d4"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("predicted and as measured in step 3"));
   EXPECT_THAT(out_.str(), HasSubstr("last steps"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("lossy")));
   EXPECT_EQ(Run({"describe", "a1b2c3d4", "--output", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_.str())["last_steps"].size(), 3u);
+}
+
+// What a job has lost, and what it never came to.
+TEST_F(CommandLine, DescribeTellsWhatWasLostAndWhatWaitsInVain) {
+  AddFinishedJob("a1b2c3d4", v1::STATE_CANCELLED);
+  v1::Job job = MakeJob("a1b2c3d4", v1::STATE_CANCELLED);
+  job.set_lossy(true);
+  v1::PolicySwitch& waiting = *job.add_pending_switches();
+  waiting.set_state(v1::PolicySwitch::STATE_PENDING);
+  waiting.set_next_run(true);
+  service_.SetJob(job);
+  EXPECT_EQ(Run({"describe", "a1b2c3d4"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("none now, but earlier steps were lossy"));
+  EXPECT_THAT(out_.str(), HasSubstr("ordered for the next attempt"));
+  EXPECT_THAT(out_.str(), HasSubstr(": the job ended first"));
 }
 
 TEST_F(CommandLine, Export) {

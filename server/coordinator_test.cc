@@ -241,6 +241,26 @@ TEST(Coordinator, TrainingThatGoesWrongIsKeptAndToldOnce) {
   EXPECT_EQ(num_warnings, 1);
 }
 
+// What encoding lost stays lost, whatever steps do later.
+TEST(Coordinator, AJobOfALossyStepIsLossyForGood) {
+  TestCoordinator test;
+  const std::string id = test.Create();
+  const auto connection = BringToRun(test, id);
+  for (const int step : {1, 2, 3}) {
+    v1::WorkerMessage message = StepMessage(id, 1, step, step);
+    if (step == 2) {
+      v1::Step& report = *message.mutable_report()->mutable_step();
+      if (report.ranks().empty()) report.add_ranks();
+      report.mutable_ranks(0)->add_encode_errors()->set_value("gelu");
+    }
+    ASSERT_TRUE(test->Receive(message, connection.get()).ok());
+    test->Tick();
+    EXPECT_EQ(test.Get(id).lossy(), step >= 2);
+  }
+  test.Restart();
+  EXPECT_TRUE(test.Get(id).lossy());
+}
+
 TEST(Coordinator, AJobThatDoesNotFitIsRefusedWithThePlansShortfall) {
   TestCoordinator test;
   test.plan.fits = false;
